@@ -79,7 +79,7 @@ def review(
 def put(labels: LabelsPart, rater: Rater, form: Sent) -> Response:
     """Label the form's subject; then show the page `back`."""
     kind, text = form.get("kind"), (form.get("value") or "").strip()
-    chosen = next((known for known in KINDS if known == kind), None)
+    chosen = next((label_kind for label_kind in KINDS if label_kind == kind), None)
     if chosen is None:
         raise UsageError(f"A label is of a {', a '.join(KINDS)}, not of {kind!r}.")
     value = _number(text) if text else None

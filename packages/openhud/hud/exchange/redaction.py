@@ -20,7 +20,7 @@ from hud.trace.steps import Step
 KEYS, MAIL = "keys", "mail"
 _KINDS = {
     KEYS: (
-        r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic, Stripe
+        r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"  # Of providers of models and of payments.
         r"|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
         r"|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bglpat-[\w-]{20,}"
         r"|\bA(?:KIA|SIA)[A-Z0-9]{16}\b|\bAIza[\w-]{35}|\bxox[abeoprs]-[\w-]{10,}|\bhf_[A-Za-z0-9]{30,}"

@@ -25,7 +25,10 @@ class SharedJobs:
         self.store, self._links = store, links
 
     def share(self, who: Identity, job_id: str, days: int = DAYS) -> dict[str, Any]:
-        """Make a link to a job of the caller's team; return it, with its `token`."""
+        """Make a link to a job of the caller's team; return it, with its `token`.
+
+        Raises `UsageError` for a number of days that is not allowed.
+        """
         if not 1 <= days <= MOST_DAYS:
             raise UsageError(f"A link is valid for 1 to {MOST_DAYS} days, not {days}.")
         now = datetime.now(UTC)

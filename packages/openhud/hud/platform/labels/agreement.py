@@ -49,7 +49,7 @@ def kappa(first: Sequence[float], second: Sequence[float]) -> float | None:
     count = len(first)
     if not count:
         return None
-    observed = sum(one == other for one, other in zip(first, second, strict=True)) / count
+    observed = sum(left == right for left, right in zip(first, second, strict=True)) / count
     left, right = Counter(first), Counter(second)
     expected = sum(left[value] * right[value] for value in left) / count**2
     return None if expected == 1 else (observed - expected) / (1 - expected)
@@ -82,14 +82,14 @@ def _squares(values: Sequence[float]) -> float:
 
 def _pair(first: str, second: str, ratings: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     shared = sorted(ratings[first].keys() & ratings[second].keys())
-    one = [ratings[first][subject] for subject in shared]
-    other = [ratings[second][subject] for subject in shared]
-    both = [dict(zip(shared, values, strict=True)) for values in (one, other)]
+    values = [ratings[first][subject] for subject in shared]
+    others = [ratings[second][subject] for subject in shared]
+    both = [dict(zip(shared, column, strict=True)) for column in (values, others)]
     return {
         "raters": [first, second],
         "runs": len(shared),
-        "equal": sum(a == b for a, b in zip(one, other, strict=True)),
-        "kappa": kappa(one, other),
+        "equal": sum(a == b for a, b in zip(values, others, strict=True)),
+        "kappa": kappa(values, others),
         "alpha": alpha(both),
     }
 

@@ -31,7 +31,10 @@ class Labels:
     def put(
         self, kind: Kind, subject: str, name: str, rater: str, value: float | None, note: str | None
     ) -> dict[str, Any]:
-        """Label a subject, by its id or a unique start of it; return the label. `value` None: a tag."""
+        """Label a subject, by its id or a unique start of it; return the label. `value` None: a tag.
+
+        Raises `UsageError` for a name, a value or a note that is not allowed.
+        """
         if not NAME.fullmatch(name):
             raise UsageError(
                 f"{name!r} is no name of a label: use up to 64 lower-case letters, digits, hyphens and underscores."
