@@ -190,7 +190,7 @@ async def test_a_damaged_pass_fails_in_its_turn(api):
     body, headers = forward_backward(model, 2), {"content-type": "application/x-protobuf"}
     answer = await api.http.post("/api/v1/forward_backward", content=body[:-9], headers=headers)
     assert answer.status_code == 200, answer.text
-    assert "no protocol buffer" in (await api.result(answer.json()))["error"]
+    assert "no valid protocol buffer" in (await api.result(answer.json()))["error"]
     assert "Nothing was accumulated" in (await api.result(await api.step(model, 3)))["error"]
     await api.backward(model, 4)
     assert (await api.result(await api.step(model, 5)))["metrics"]["step:max"] == 1.0
