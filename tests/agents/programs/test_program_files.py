@@ -46,3 +46,12 @@ def test_a_circle_of_links_ends(tmp_path):
     first.symlink_to(second)
     second.symlink_to(first)
     assert program_files(first) == []
+
+
+def test_a_program_behind_a_linked_folder_brings_what_the_folder_is(tmp_path):
+    real = tmp_path / "real" / "node_modules"
+    (real / ".bin").mkdir(parents=True)
+    (real / ".bin" / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    modules = tmp_path / "linked" / "node_modules"
+    assert set(program_files(modules / ".bin" / "tool")) >= {modules, real}

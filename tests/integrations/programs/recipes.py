@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from tests.platform.gateway.scripted_server import ScriptedTurn
 
 TASK = "Mend total.py so that check.py passes."
@@ -32,6 +33,11 @@ class Recipe:
     files: dict[str, str] = field(default_factory=dict)
     """Settings by path, below the home; SERVER stands for the server's address, SECRET for the key."""
     says: str = "The check passes."
+
+    def skip_unless_installed(self):
+        """Skip a test where the program is not installed, as those of Node without npm."""
+        if not Path(self.command[0]).exists():
+            pytest.skip(f"{self.command[0]} is not installed")
 
 
 def steps(read, edit, run, done=DONE):

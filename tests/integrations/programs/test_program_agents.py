@@ -14,6 +14,7 @@ from tests.platform.gateway.scripted_server import ScriptedTurn, scripted_server
 
 from hud import Environment
 from hud.agents.agent_forms import as_agent
+from hud.agents.programs.program_files import program_files
 from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, ToolStep
 from hud.trace.recording.recorder import NullRecorder
@@ -28,6 +29,13 @@ TOOLS = {
 """Name of the environment's tool in each program."""
 
 
+def readable_by_all(program):
+    """Return whether a workspace's user, another one where its server is root, may start a program."""
+    files = [place.resolve() for place in program_files(Path(program))]
+    folders = {folder for file in files for folder in (file, *file.parents)}
+    return os.geteuid() != 0 or all(folder.stat().st_mode & 0o005 == 0o005 for folder in folders)
+
+
 @pytest.fixture(autouse=True)
 def installed(monkeypatch, tmp_path):
     path = os.pathsep.join([str(NPM), str(BIN), os.environ["PATH"]])
@@ -38,6 +46,7 @@ def installed(monkeypatch, tmp_path):
 
 async def play(name, task, turns, tmp_path, monkeypatch):
     recipe = RECIPES[name]
+    recipe.skip_unless_installed()
     with scripted_server(tmp_path / "platform", turns, recipe.mark) as (url, model):
         monkeypatch.setenv("HUD_API_URL", url)
         agent = as_agent(name, {"model": "scripted", "timeout_seconds": 120})
@@ -51,6 +60,10 @@ async def play(name, task, turns, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["mini-swe-agent", *TOOLS])
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="scripts/setup-worlds")
 async def test_a_program_mends_a_file_in_the_workspace(name, tmp_path, monkeypatch):
+    RECIPES[name].skip_unless_installed()
+    program = RECIPES[name].command[0]
+    if not readable_by_all(program):
+        pytest.skip(f"{program} or its interpreter is not readable by every user")
     work = tmp_path / "work"
     work.mkdir()
     (work / "total.py").write_text(WRONG)

@@ -24,6 +24,7 @@ CHECK = "from total import total\n\nassert total(2, 3) == 5\nprint('passed')\n"
 @contextlib.contextmanager
 def played(tmp_path, recipe, opened=lambda url: "local"):
     """Have a program solve the task, with the key that `opened` returns; yields the server's URL and the model."""
+    recipe.skip_unless_installed()
     work, home = tmp_path / "work", tmp_path / "home"
     for folder in (work, home):
         folder.mkdir()

@@ -25,6 +25,7 @@ def program_files(program: Path) -> list[Path]:
             continue
         seen.append(path)
         paths[_home_of(path)] = None
+        waiting.append(path.resolve())  # A folder above it may be a link.
         base = _base_python(path)
         if base is not None:
             waiting.append(base)
