@@ -84,7 +84,7 @@ async def test_a_program_mends_a_file_in_the_workspace(name, tmp_path, monkeypat
     program = run.trace.extra["program"]
     assert (program["place"], program["exit_code"]) == ("workspace", 0)
     assert program["version"] or name == "mini-swe-agent"
-    assert model.extended() == (RECIPES[name].extends, 3)
+    assert model.extended() == (RECIPES[name].extends_in_a_run, 3)
     steps = [step for step in run.trace.steps if isinstance(step, AgentStep)]
     assert len(steps) >= len(model.prompts)
     if name != "gemini-cli":  # Its own sampling truncates the distribution.
