@@ -111,4 +111,3 @@ async def test_held_out_reward_rises_through_a_program_and_not_by_chance(policy,
         assert after.mean < before.high + 0.1
     else:
         assert after.low > before.high
-        assert after.mean > 0.7
