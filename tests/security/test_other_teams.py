@@ -28,6 +28,8 @@ ALIKE = (
     "GET /baseline/sitting/{sitting_id}/here",
     "POST /playground/worlds/{world_id}/close",
     "GET /traces/{trace_id}",
+    "GET /v2/sources/{source}/policy",
+    "PUT /v2/sources/{source}/policy",
 )
 """Answers that are the same for what is another team's, what is over and what never was; the last one redirects."""
 FORMS = "GET /auth/device", "POST /auth/device", "GET /signin", "POST /signin"

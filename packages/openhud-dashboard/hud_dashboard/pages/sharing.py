@@ -33,7 +33,7 @@ def share(who: Who, shared: Shared, job_id: str, form: Sent) -> Response:
     """Make a read-only link to a job, for the form's number of `days`."""
     job = records.find_job(shared.store, who.team_id, job_id)
     days = form.get("days") or ""
-    shared.share(who, job["id"], int(days) if days.isdecimal() else 0)
+    shared.share(who, job["id"], int(days[:9]) if days.isdecimal() else 0)
     return see(f"/jobs/{job['id']}#links")
 
 
