@@ -106,6 +106,7 @@ def agent(messages, tools, trace):
 def played(folder, *words):
     """Play a command as a shell does; returns what the environment saw of each run."""
     log = folder / f"{words[0]}.jsonl"
+    log.unlink(missing_ok=True)
     variables = {**os.environ, "HUD_HOME": str(folder / "home"), "SPY": str(log)}
     hud = Path(sys.executable).with_name("hud")
     ended = subprocess.run(
@@ -120,7 +121,9 @@ def seen(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spied")
     (folder / "spy.py").write_text(ENVIRONMENT)
     (folder / "policy.py").write_text(POLICY)
-    evaluated = played(folder, "eval", "spy.py", "policy.py:agent", "--all", "--yes")
+    # Twice, as the first one creates the database, whose libraries of migrations stay mapped.
+    for _ in range(2):
+        evaluated = played(folder, "eval", "spy.py", "policy.py:agent", "--all", "--yes")
     audited = played(folder, "audit", "spy.py", "--solver", "policy.py:agent")
     return evaluated, audited
 
