@@ -284,7 +284,7 @@ class Server:
                 f"{self.url} answers with a redirection ({code}), which is not followed; name where it leads.",
                 code,
             )
-        reason = _said(await read_start(response, LONGEST_LINE))
+        reason = error_message(await read_start(response, LONGEST_LINE))
         where = f"{self.url}{response.url.path}"
         if code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
             raise ServerBusy(f"The vLLM server takes nothing new now ({where}, {code}): {reason}")
@@ -359,8 +359,8 @@ def _json(url: str, data: bytes) -> Any:
         raise ServerLost(f"{url} answered with what is no JSON; is it a vLLM server?") from None
 
 
-def _said(data: bytes) -> str:
-    """Return the message in an error's body, in one of the forms that vLLM has."""
+def error_message(data: bytes) -> str:
+    """Return the message in an error's body, in one of the forms that these servers have."""
     try:
         body = exact_json.loads(data)
     except exact_json.JSONDecodeError:

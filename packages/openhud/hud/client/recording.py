@@ -22,7 +22,7 @@ from hud.client.presence import process_started
 from hud.client.shipping import Shipper, UnstoredShipper
 from hud.errors import StoreError
 from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
-from hud.trace.recorded_time import now_microseconds
+from hud.trace.recorded_time import microseconds, now_microseconds
 from hud.trace.recording.journal import encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.sampled.open_sequences import OpenSequences
@@ -100,11 +100,11 @@ class EventRecorder(ABC):
             "extra": _extra(trace) or None,
             "step_count": len(trace.steps),
             "turns": usage.llm_call_count,
-            "prompt_tokens": _count(usage.prompt_tokens),
-            "completion_tokens": _count(usage.completion_tokens),
-            "cached_tokens": _count(usage.cached_tokens),
+            "prompt_tokens": bounded_count(usage.prompt_tokens),
+            "completion_tokens": bounded_count(usage.completion_tokens),
+            "cached_tokens": bounded_count(usage.cached_tokens),
             "cost_usd": usage.cost_usd,
-            "ended_at": None if run.ended_at is None else round(run.ended_at.timestamp() * 1e6),
+            "ended_at": None if run.ended_at is None else microseconds(run.ended_at),
         }
         self._add(encode_event(b"E", run.trace_id, 0, encode_json(payload)))
 
@@ -272,7 +272,7 @@ def _opening(run: RecordedRun) -> dict[str, Any]:
         "slug": _text(run.slug),
         "task": _task(run.task),
         "model": _text(run.model),
-        "started_at": round(run.started_at.timestamp() * 1e6),
+        "started_at": microseconds(run.started_at),
     }
 
 
@@ -295,7 +295,7 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else repr(value)
 
 
-def _count(value: int) -> int:
+def bounded_count(value: int) -> int:
     """Return a count limited to its column's range: an absurd count of a server must not lose the run."""
     return max(0, min(value, MAX_COUNT))
 

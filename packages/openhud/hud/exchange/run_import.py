@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from hud.client import Client
-from hud.client.recording import MAX_COUNT, MemoryRecorder
+from hud.client.recording import MemoryRecorder, bounded_count
 from hud.errors import NotFoundError
 from hud.exchange.foreign_runs import ForeignJob, ForeignRun
 from hud.exchange.redaction import Redaction
-from hud.trace.recorded_time import now_microseconds
+from hud.trace.recorded_time import microseconds, now_microseconds
 from hud.trace.recording.journal import encode_event, encode_json
 from hud.trace.steps import AgentStep, Sample, Step, Usage, parse_step
 
@@ -181,9 +181,9 @@ def _columns(run: ForeignRun, steps: list[Step], job: ForeignJob, source: str) -
     )
     counts = {
         "turns": sum(isinstance(step, AgentStep) for step in steps),
-        "prompt_tokens": min(usage.prompt_tokens, MAX_COUNT),
-        "completion_tokens": min(usage.completion_tokens, MAX_COUNT),
-        "cached_tokens": min(usage.cached_tokens, MAX_COUNT),
+        "prompt_tokens": bounded_count(usage.prompt_tokens),
+        "completion_tokens": bounded_count(usage.completion_tokens),
+        "cached_tokens": bounded_count(usage.cached_tokens),
         "cost_usd": usage.cost_usd,
         **run.counts,
     }
@@ -216,4 +216,4 @@ def _columns(run: ForeignRun, steps: list[Step], job: ForeignJob, source: str) -
 
 
 def _microseconds(moment: datetime | None) -> int | None:
-    return None if moment is None else round(moment.timestamp() * 1e6)
+    return None if moment is None else microseconds(moment)

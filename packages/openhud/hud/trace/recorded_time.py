@@ -33,6 +33,11 @@ def now_microseconds() -> int:
     return round(recorded_seconds() * 1e6)
 
 
+def microseconds(moment: datetime) -> int:
+    """Return a time in microseconds since the epoch."""
+    return round(moment.timestamp() * 1e6)
+
+
 def seconds_between(began: datetime | None, ended: datetime | None) -> float | None:
     """Return the seconds between two times, at least 0: they may be of several machines. None if one of them is unknown."""
     if began is None or ended is None:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from hud import exact_json
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.outbound import read_bounded
+from hud_integrations.vllm.server import error_message
 from hud_integrations.vllm.weight_files.chunk import CHUNK_BYTES, encode
 from hud_integrations.vllm.weight_files.folder import Manifest, WeightFolder, read_chunk
 
@@ -193,7 +194,9 @@ class Node:
             ) from error
         if response.status < 300:
             return answer
-        problem = f"The receiver of weights {self.url} answers {response.status}: {_detail(answer)}"
+        problem = (
+            f"The receiver of weights {self.url} answers {response.status}: {error_message(answer)}"
+        )
         raise (UsageError if response.status in _WRONG else InfrastructureFault)(problem)
 
 
@@ -225,10 +228,3 @@ def _manifest(entry: Any) -> Manifest:
         return Manifest(files=entry["files"])
     except (ValidationError, KeyError, TypeError) as error:
         raise InfrastructureFault(f"A receiver of weights lists no manifests: {error}.") from error
-
-
-def _detail(answer: bytes) -> str:
-    try:
-        return str(exact_json.loads(answer)["detail"])
-    except (exact_json.JSONDecodeError, KeyError, TypeError):
-        return answer[:200].decode(errors="replace")

@@ -9,59 +9,33 @@ Response, JSON: `{"answer": "..."}`. Its model calls go to `base_url` with the p
 
 from __future__ import annotations
 
-import asyncio
 import json
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from hud.agents.agent import Agent, RunView
-from hud.agents.programs.run_model import ModelAccess, RunModel
+from hud.agents.programs.own_loop_agent import OwnLoopAgent
 from hud.agents.programs.tools_server import serve_tools, unless_failed
 from hud.errors import AgentFault, InfrastructureFault
 
 if TYPE_CHECKING:
     import httpx
 
+    from hud.agents.agent import RunView
     from hud.agents.programs.program_settings import HttpAgentConfig
+    from hud.agents.programs.run_model import ModelAccess
 
 CONNECT_SECONDS = 10.0
 
 
-class HttpAgent(Agent):
+class HttpAgent(OwnLoopAgent):
     """An agent that a server plays."""
 
+    config: HttpAgentConfig
+
     def __init__(self, config: HttpAgentConfig) -> None:
-        self.config = config
-        self.model = RunModel.of(f"The agent at {config.url}", config)
-
-    @property
-    def model_name(self) -> str | None:
-        return self.config.model_name or self.config.model or None
-
-    async def prepare(self) -> None:
-        """Raise `UsageError` for a model that there is not."""
-        await self.model.check()
-
-    async def __call__(self, run: RunView) -> None:
-        limit = asyncio.timeout(self.config.timeout_seconds)
-        async with self.model.open(run) as access:
-            try:
-                async with limit:
-                    await self._play(run, access)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                run.trace.stop_reason = "timeout"
-        if run.trace.stop_reason is None:
-            run.trace.stop_reason = "done"
+        super().__init__(config, f"The agent at {config.url}")
 
     async def _play(self, run: RunView, access: ModelAccess) -> None:
-        async with AsyncExitStack() as stack:
-            tools = None
-            if run.tools:
-                tools = await stack.enter_async_context(
-                    serve_tools(run, self.config.tool_timeout_seconds)
-                )
+        async with serve_tools(run, self.config.tool_timeout_seconds) as tools:
             body = {
                 "run": run.trace_id,
                 "prompt": run.prompt_text,

@@ -12,16 +12,16 @@ import os
 import re
 import shutil
 import tempfile
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 from hud import settings
-from hud.agents.agent import Agent, RunView
+from hud.agents.agent import RunView
+from hud.agents.programs.own_loop_agent import OwnLoopAgent
 from hud.agents.programs.place import SEARCH_PATH, LocalPlace, Place, ProgramEnd, open_place
 from hud.agents.programs.program_files import program_files
 from hud.agents.programs.program_settings import ProgramConfig
 from hud.agents.programs.recipe import Placeholders, ProgramRecipe
-from hud.agents.programs.run_model import ModelAccess, RunModel
+from hud.agents.programs.run_model import ModelAccess
 from hud.agents.programs.tools_server import NAME, ToolsServer, serve_tools, unless_failed
 from hud.errors import EnvironmentFault, RefusedError, UsageError
 from hud.trace import Step
@@ -35,20 +35,17 @@ _CANNOT_START = (126, 127)
 """Exit codes of a shell for a program that cannot be executed, or is not there."""
 
 
-class ProgramAgent(Agent):
+class ProgramAgent(OwnLoopAgent):
     """An agent that is a program, by its recipe."""
 
+    config: ProgramConfig
+
     def __init__(self, config: ProgramConfig) -> None:
-        self.config = config
         self.recipe: ProgramRecipe = config.program()
-        self.model = RunModel.of(self.recipe.name, config)
+        super().__init__(config, self.recipe.name)
         self.file: Path | None = None
         """Path of the installed program."""
         self.version: str | None = None
-
-    @property
-    def model_name(self) -> str | None:
-        return self.config.model_name or self.config.model or None
 
     async def prepare(self) -> None:
         """Find the program, its version, and its model; raises `UsageError` where one is missing."""
@@ -58,22 +55,12 @@ class ProgramAgent(Agent):
             settings.add_programs([*program_files(file), *own, *_further(self.config)])
             self.version = await version_of(self.recipe, file)
             self.file = file
-        await self.model.check()
+        await super().prepare()
 
     async def __call__(self, run: RunView) -> None:
         if self.file is None:
             await self.prepare()
-        limit = asyncio.timeout(self.config.timeout_seconds)
-        async with self.model.open(run) as access:
-            try:
-                async with limit:
-                    await self._play(run, access)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                run.trace.stop_reason = "timeout"
-        if run.trace.stop_reason is None:
-            run.trace.stop_reason = "done"
+        await super().__call__(run)
 
     async def _play(self, run: RunView, access: ModelAccess) -> None:
         recipe = self.recipe
@@ -83,13 +70,10 @@ class ProgramAgent(Agent):
                 "workspace, or a harness whose --command names {mcp_config} or {mcp_url}.",
                 everywhere=True,
             )
-        async with AsyncExitStack() as stack:
-            place = await stack.enter_async_context(open_place(run))
-            tools: ToolsServer | None = None
-            if run.tools:
-                tools = await stack.enter_async_context(
-                    serve_tools(run, self.config.tool_timeout_seconds)
-                )
+        async with (
+            open_place(run) as place,
+            serve_tools(run, self.config.tool_timeout_seconds) as tools,
+        ):
             values = await self._placeholders(run, place, tools, access)
             await self._write_files(place, values)
             end = await unless_failed(place.run(*self._command(values)), tools)

@@ -69,11 +69,14 @@ class ToolsServer:
 
 
 @asynccontextmanager
-async def serve_tools(run: RunView, timeout: float | None) -> AsyncIterator[ToolsServer]:
-    """Serve the tools of `run` on this machine's loopback; `timeout` limits each call, in seconds.
+async def serve_tools(run: RunView, timeout: float | None) -> AsyncIterator[ToolsServer | None]:
+    """Serve the tools of `run` on this machine's loopback, if it has any; `timeout` limits each call, in seconds.
 
     Raises `UsageError` without the packages of a server.
     """
+    if not run.tools:
+        yield None
+        return
     try:
         import uvicorn
         from mcp.server import Server

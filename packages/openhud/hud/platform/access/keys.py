@@ -96,6 +96,13 @@ class Key:
         }
 
 
+def is_valid_key() -> sa.ColumnElement[bool]:
+    """Return the condition of `Key.valid` for the table of keys."""
+    keys = tables.keys
+    unexpired = sa.or_(keys.c.expires_at.is_(None), keys.c.expires_at > datetime.now(UTC))
+    return sa.and_(keys.c.revoked_at.is_(None), unexpired)
+
+
 class Keys:
     """Keys of one store. A lookup costs a hash and, at most once a second for each key, a query."""
 

@@ -8,6 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator
 
+from hud.trace.recorded_time import microseconds
+
 LOCAL_TEAM = "0" * 32
 """Team of a platform without keys: the users of this machine."""
 LONGEST_MODEL = 200
@@ -45,11 +47,6 @@ class Moment(TypeDecorator[datetime]):
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
         del dialect
         return None if value is None else datetime.fromtimestamp(value / 1e6, UTC)
-
-
-def microseconds(moment: datetime) -> int:
-    """Return a time as microseconds since 1970."""
-    return round(moment.timestamp() * 1_000_000)
 
 
 jobs = sa.Table(

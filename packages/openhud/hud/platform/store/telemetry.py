@@ -21,6 +21,7 @@ from hud.platform.store.ownership import refuse_foreign
 from hud.platform.store.queries import in_parts
 from hud.platform.store.reporting import new_run
 from hud.trace import Exclusion, is_id, plain
+from hud.trace.recorded_time import microseconds
 from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
 
 STEP_SCHEMA = "hud.step.v1"
@@ -216,4 +217,4 @@ def _microseconds(moment: Any) -> int | None:
         read = datetime.fromisoformat(moment)
     except (TypeError, ValueError):
         return None
-    return round((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1e6)
+    return microseconds(read if read.tzinfo else read.replace(tzinfo=UTC))

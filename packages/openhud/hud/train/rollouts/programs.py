@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.agents.agent import Agent
 from hud.agents.agent_forms import as_agent, is_program
-from hud.agents.programs.http_agent import HttpAgent
-from hud.agents.programs.program_agent import ProgramAgent
+from hud.agents.programs.own_loop_agent import OwnLoopAgent
 from hud.errors import UsageError
 from hud.train.rollouts.seeds import place_of, seed_of
 
@@ -42,6 +41,6 @@ def program_agent(
     if checkpoint is not None:
         settings["checkpoint"] = checkpoint
     agent = as_agent(config.agent, settings)
-    assert isinstance(agent, ProgramAgent | HttpAgent)
+    assert isinstance(agent, OwnLoopAgent)
     agent.model = agent.model.trained(lambda run: seed_of(*place, *place_of(run)))
     return agent

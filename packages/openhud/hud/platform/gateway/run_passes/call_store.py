@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from hud import exact_json
 from hud.errors import ConflictError, HudError, NotFoundError, PlatformError
+from hud.platform.access.keys import is_valid_key
 from hud.platform.access.run_grant import RunGrant
 from hud.platform.gateway.turn_index import Key
 from hud.platform.store import Store, tables
@@ -215,8 +216,8 @@ class CallStore:
 
     def over(self, pass_ids: Collection[str]) -> set[str]:
         """Return those of some passes that have ended, or whose opener's key is no longer valid."""
-        passes, keys, now = tables.run_passes, tables.keys, datetime.now(UTC)
-        invalid = sa.or_(keys.c.revoked_at.is_not(None), keys.c.expires_at < now)
+        passes, keys = tables.run_passes, tables.keys
+        invalid = sa.not_(is_valid_key())
         query = (
             sa.select(passes.c.id)
             .outerjoin(keys, keys.c.id == passes.c.key_id)
@@ -235,11 +236,8 @@ def _refuse_revoked(connection: sa.Connection, key_id: str | None) -> None:
     if key_id is None:
         return
     keys = tables.keys
-    key = connection.execute(
-        sa.select(keys.c.revoked_at, keys.c.expires_at).where(keys.c.id == key_id)
-    ).one_or_none()
-    expired = key is not None and key.expires_at is not None and key.expires_at < datetime.now(UTC)
-    if key is None or key.revoked_at is not None or expired:
+    valid = sa.select(keys.c.id).where(keys.c.id == key_id, is_valid_key())
+    if connection.execute(valid).first() is None:
         raise PlatformError("The key that opened this run pass is revoked or has expired.", 401)
 
 
