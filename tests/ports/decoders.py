@@ -54,10 +54,37 @@ def own_state() -> Decoder:
     return load_decoder(folder)
 
 
+def hybrid() -> Decoder:
+    """Return a model with gated delta rule layers and attention."""
+    config = AutoConfig.for_model(
+        "qwen3_5_text",
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        max_position_embeddings=256,
+    )
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    for parameter in model.parameters():
+        parameter.data += torch.randn(parameter.shape) * 0.1
+    folder = lasting_folder("qwen3_5-", "-h")
+    model.save_pretrained(folder)
+    return load_decoder(folder)
+
+
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "reference": random_decoder,
     "transformers": lambda: load_decoder(foreign_folder()),
     "own state": own_state,
+    "hybrid": hybrid,
 }
 
 

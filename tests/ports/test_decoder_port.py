@@ -4,7 +4,10 @@ import pytest
 import torch
 from tests.ports.decoders import DECODERS, VOCABULARY
 
-from hud.engine.sample.kv_cache import CacheSize, KVCache
+from hud.engine.sample.kv_cache import CacheSize
+from hud.engine.sample.plain_runner import runner_type
+from hud.engine.sample.prefix_cache import Slot
+from hud.engine.sample.saved_states import SlotStates
 
 LENGTHS = [9, 5, 7]
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
@@ -79,7 +82,8 @@ def test_tokens_on_top_of_a_cache_are_those_of_the_packed_pass(decoder):
         pytest.skip("this decoder keeps its own state")
     ids, config = sequences()[0], decoder.config
     size = CacheSize.within(1 << 20, config, torch.float32, slots=1, max_context=64)
-    cache = KVCache(config, size, torch.float32, decoder.device)
+    cache = runner_type(decoder).cache_type(config, size, torch.float32, decoder.device)
+    cache.seat([Slot(state=SlotStates(current=0))])
     states = []
     with torch.no_grad():
         for start, end in ((0, 4), (4, 5), (5, 9)):

@@ -17,6 +17,7 @@ CLOSE = {"atol": 2e-4, "rtol": 2e-3}
 IMPLEMENTATIONS = {
     "plain": (PlainPasses, "reference", "cpu"),
     "plain over transformers": (PlainPasses, "transformers", "cpu"),
+    "plain over a hybrid": (PlainPasses, "hybrid", "cpu"),
     "CPU kernels": (CpuBackend().pass_computer, "reference", "cpu"),
     "plain on a GPU": (PlainPasses, "reference", "cuda"),
     "CUDA kernels": (CudaBackend().pass_computer, "reference", "cuda"),

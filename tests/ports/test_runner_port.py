@@ -8,6 +8,7 @@ import torch
 from tests.ports.decoders import DECODERS, packed_logprobs
 
 from hud.engine.sample import sampler as sampling
+from hud.engine.sample.hybrid_runner import HybridRunner
 from hud.engine.sample.own_states import StateRunner
 from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Turn, wait_for_turn
@@ -34,6 +35,10 @@ def own_states(decoder):
     return StateRunner
 
 
+def hybrid(decoder):
+    return HybridRunner
+
+
 def cpu_pages(decoder):
     return PagedRunner
 
@@ -46,6 +51,7 @@ IMPLEMENTATIONS = {
     "plain": (plain, "reference", "cpu"),
     "plain over transformers": (plain, "transformers", "cpu"),
     "own states": (own_states, "own state", "cpu"),
+    "hybrid": (hybrid, "hybrid", "cpu"),
     "CPU kernels": (cpu_kernels, "reference", "cpu"),
     "CPU kernels of large models": (cpu_pages, "reference", "cpu"),
     "plain on a GPU": (plain, "reference", "cuda"),

@@ -36,7 +36,6 @@ def test_a_state_space_is_computed_by_its_own_layers():
         ("gemma2", "chunks", "capped scores"),
         ("gpt_oss", "chunks", "attention sinks"),
         ("deepseek_v3", "packed", ""),
-        ("qwen3_next", "chunks", "packing"),
         ("llama4_text", "chunks", ""),
         ("nemotron_h", "chunks", "packing"),
     ],

@@ -66,6 +66,37 @@ _SCALING = {
 
 
 @dataclass(frozen=True)
+class RecurrentShape:
+    """Layers of a model that carry a state of fixed size from token to token, in place of keys and values."""
+
+    layers: int
+    heads: int
+    key_dim: int
+    value_dim: int
+    channels: int
+    """Width of the convolution before the state."""
+    memory: int
+    """Earlier tokens that the convolution reads."""
+
+    @classmethod
+    def of(cls, shape: Any) -> RecurrentShape | None:
+        """Return the gated delta rule layers of a text configuration of `transformers`; None without such."""
+        kinds = getattr(shape, "layer_types", None) or ()
+        key_heads = getattr(shape, "linear_num_key_heads", None)
+        if "linear_attention" not in kinds or not key_heads:
+            return None
+        keys = key_heads * shape.linear_key_head_dim
+        return cls(
+            layers=list(kinds).count("linear_attention"),
+            heads=shape.linear_num_value_heads,
+            key_dim=shape.linear_key_head_dim,
+            value_dim=shape.linear_value_head_dim,
+            channels=2 * keys + shape.linear_num_value_heads * shape.linear_value_head_dim,
+            memory=shape.linear_conv_kernel_dim - 1,
+        )
+
+
+@dataclass(frozen=True)
 class DecoderConfig:
     """One member of the Llama, Qwen2, Qwen3 family; names are those of `config.json`."""
 
@@ -94,6 +125,13 @@ class DecoderConfig:
     """Width of values; None: `head_dim`."""
     reads_pictures: bool = False
     """True for a class with a vision tower; the sizes are those of its text model."""
+    recurrent: RecurrentShape | None = None
+    """Layers without keys and values; None: all have them."""
+
+    @property
+    def key_layers(self) -> int:
+        """Number of layers with keys and values."""
+        return self.num_hidden_layers - (self.recurrent.layers if self.recurrent else 0)
 
     @property
     def ours(self) -> bool:
@@ -224,7 +262,11 @@ class DecoderConfig:
         values["architectures"] = [
             name for name, kind in ARCHITECTURES.items() if kind == self.model_type
         ]
-        for name in ("value_head_dim", "reads_pictures"):  # No model of the family has them.
+        for name in (
+            "value_head_dim",
+            "reads_pictures",
+            "recurrent",
+        ):  # No model of the family has them.
             del values[name]
         eos = values.pop("eos_token_ids")
         values["eos_token_id"] = eos[0] if len(eos) == 1 else list(eos) or None
@@ -352,6 +394,7 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
         eos_token_ids=token_ids(getattr(shape, "eos_token_id", None)),
         dtype=str(shape.dtype or config.dtype or "float32").removeprefix("torch."),
         reads_pictures=pictures,
+        recurrent=RecurrentShape.of(shape),
     )
 
 

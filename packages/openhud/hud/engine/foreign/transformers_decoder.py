@@ -45,6 +45,8 @@ class TransformersDecoder(Decoder):
         self.causal = causal
         self.dequantized = False
         """True: its folder has quantized weights, which it does not."""
+        self.cache_places: dict[int, int] = {}
+        """Place of each layer's keys and values in the cache, where it is not the layer's number."""
         shape = causal.config.get_text_config()
         observe(causal)
         self._softcap: float | None = getattr(shape, "final_logit_softcapping", None)
@@ -98,15 +100,22 @@ class TransformersDecoder(Decoder):
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-            cache.write(layer, k, v)
-            return cache.attend_within(layer, q, window)
+            place = self.cache_places.get(layer, layer)
+            cache.write(place, k, v)
+            return cache.attend_within(place, q, window)
 
+        settings = self.cache_settings(cache)
         if self.sampled_routes is None:
-            return self._hidden(input_ids, positions, attend)
+            return self._hidden(input_ids, positions, attend, **settings)
         with routed() as routing:
-            hidden = self._hidden(input_ids, positions, attend)
+            hidden = self._hidden(input_ids, positions, attend, **settings)
         cache.write_experts(routing.chosen())
         return hidden
+
+    def cache_settings(self, cache: AttentionCache) -> dict[str, Any]:
+        """Return further arguments of the layers in a pass with a cache."""
+        del cache
+        return {}
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the vocabulary logits (N, V) of hidden states (N, H)."""
@@ -115,12 +124,15 @@ class TransformersDecoder(Decoder):
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
-    def _hidden(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def _hidden(
+        self, input_ids: Tensor, positions: Tensor, attend: Attend, **settings: Any
+    ) -> Tensor:
         output = layers_of(self.causal)(
             input_ids=input_ids[None],
             position_ids=positions[None],
             use_cache=False,
             hud_attend=attend,
+            **settings,
         )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
@@ -198,6 +210,10 @@ def decoder_of(
         from hud.engine.pictures.processor import picture_processor
 
         return PictureDecoder(config, causal, path, picture_processor(folder))
+    if path == "packed" and config.recurrent is not None:
+        from hud.engine.foreign.hybrid_decoder import HybridDecoder  # Derived from this module's.
+
+        return HybridDecoder(config, causal)
     if path == "packed":
         return TransformersDecoder(config, causal)
     from hud.engine.foreign.state_decoder import StateDecoder  # Derived from this module's.

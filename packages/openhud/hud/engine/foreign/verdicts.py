@@ -29,7 +29,7 @@ MEMORY = 6 << 30
 """Memory of a check, in bytes."""
 CPU_SECONDS = 120
 """Processor time of a check, the import of `transformers` included."""
-_VERSION = 2
+_VERSION = 3
 """Raised when the check or the decoders change what they compute."""
 _IRRELEVANT = {
     "_name_or_path",

@@ -17,11 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
-from hud.engine.sample.prefix_cache import Slot
+from hud.engine.sample.prefix_cache import Placement, Slot
 from hud.errors import DeviceMemoryError, UsageError
 
 PAGE_TOKENS = 64
 """Positions in a page."""
+SLOT_STATES = 3
+"""Recurrent states for each active sequence: its own, and two saved ones, such as those of conversations between two turns."""
 GATHER_BYTES = 64 << 20
 """Most bytes of keys and values that one layer gathers at a time; a single sequence may need more."""
 
@@ -35,6 +37,8 @@ class CacheSize:
     page_tokens: int
     max_context: int
     """Most tokens of one sequence."""
+    states: int = 0
+    """Recurrent states, active and saved ones; 0: the model has no recurrent layers."""
 
     @classmethod
     def within(
@@ -52,17 +56,28 @@ class CacheSize:
         `max_context` tokens does not fit.
         """
         context = _context(config, max_context)
-        page = bytes_for(config, 1, PAGE_TOKENS, dtype)
-        pages = min(budget // page - 1, _most_pages(slots, context))
+        page, state = bytes_for(config, 1, PAGE_TOKENS, dtype), state_bytes(config, dtype)
+        length = PAGE_TOKENS if max_context is None else context
+        least = (-(-length // PAGE_TOKENS) + 1) * page
+        states = 0
+        if state:
+            # At most half of the memory, and what one conversation's keys and values leave.
+            room = min(budget // 2, budget - least)
+            states = min(slots * SLOT_STATES, max(1, room // state))
+        pages = min((budget - states * state) // page - 1, _most_pages(slots, context))
         most = min(context, pages * PAGE_TOKENS)
         if pages < 1 or (max_context is not None and most < context):
-            length = PAGE_TOKENS if max_context is None else context
-            needed = (-(-length // PAGE_TOKENS) + 1) * page
+            needed = least + min(states, 1) * state
             raise UsageError(
                 f"One conversation of {length:,} tokens needs {needed / 2**20:,.1f} MiB of key-value "
                 f"cache; there are {budget / 2**20:,.1f} MiB for it. Lower --max-context, raise --kv-cache, or free memory."
             )
-        return cls(pages, PAGE_TOKENS, most)
+        return cls(pages, PAGE_TOKENS, most, states)
+
+    def nbytes(self, config: DecoderConfig, dtype: torch.dtype) -> int:
+        """Return the size of the cache in bytes."""
+        pages = bytes_for(config, self.pages + 1, self.page_tokens, dtype)
+        return pages + self.states * state_bytes(config, dtype)
 
 
 def most_bytes(
@@ -70,7 +85,8 @@ def most_bytes(
 ) -> int:
     """Return the size of the largest useful cache: `slots` sequences of `max_context` tokens."""
     pages = _most_pages(slots, _context(config, max_context))
-    return bytes_for(config, pages + 1, PAGE_TOKENS, dtype)
+    states = slots * SLOT_STATES * state_bytes(config, dtype)
+    return bytes_for(config, pages + 1, PAGE_TOKENS, dtype) + states
 
 
 def _context(config: DecoderConfig, max_context: int | None) -> int:
@@ -84,8 +100,22 @@ def _most_pages(slots: int, context: int) -> int:
 
 def bytes_for(config: DecoderConfig, pages: int, page_tokens: int, dtype: torch.dtype) -> int:
     """Return the size in bytes of the keys and values of `pages` pages, all layers together."""
-    elements = config.num_hidden_layers * pages * config.num_key_value_heads * page_tokens
+    elements = config.key_layers * pages * config.num_key_value_heads * page_tokens
     return elements * (config.head_dim + config.value_width) * dtype.itemsize
+
+
+def state_bytes(config: DecoderConfig, dtype: torch.dtype) -> int:
+    """Return the size in bytes of the recurrent state of one sequence, all layers together; 0: it has none."""
+    shape = config.recurrent
+    if shape is None:
+        return 0
+    matrix = shape.heads * shape.key_dim * shape.value_dim * state_type(dtype).itemsize
+    return shape.layers * (matrix + shape.memory * shape.channels * dtype.itemsize)
+
+
+def state_type(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of the states of a model that computes in `dtype`: a sum over all tokens needs float32."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -112,9 +142,9 @@ class KVCache:
         self.size = size
         self.kv_heads = config.num_key_value_heads
         self.groups = config.num_attention_heads // self.kv_heads
-        shape = (config.num_hidden_layers, size.pages + 1, self.kv_heads, size.page_tokens)
-        self.keys = _zeros((*shape, config.head_dim), dtype, device)
-        self.values = _zeros((*shape, config.value_width), dtype, device)
+        shape = (config.key_layers, size.pages + 1, self.kv_heads, size.page_tokens)
+        self.keys = lazy_zeros((*shape, config.head_dim), dtype, device)
+        self.values = lazy_zeros((*shape, config.value_width), dtype, device)
         self._experts: Tensor | None = None
         """(pages + 1, page_tokens, routers, k) int16: router choices of the tokens, where a decoder writes them."""
 
@@ -205,7 +235,7 @@ class KVCache:
         """Store the router choices (B * width, routers, k) of the new tokens."""
         if self._experts is None:
             shape = (self.size.pages + 1, self.size.page_tokens, *experts.shape[1:])
-            self._experts = _zeros(shape, torch.int16, torch.device("cpu"))
+            self._experts = lazy_zeros(shape, torch.int16, torch.device("cpu"))
         page, offset = (place.flatten().cpu() for place in self._tokens)
         self._experts[page, offset] = experts.cpu()
 
@@ -254,6 +284,14 @@ class KVCache:
         attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias)
         return attended.reshape(*q.shape[:-1], -1)
 
+    def seat(self, slots: Sequence[Slot]) -> None:
+        """Note the slots of the rows of the next pass; called before `aim`."""
+
+    def fill(self, placement: Placement) -> None:
+        """Copy what a new slot shares with another one and will write to."""
+        if placement.copied is not None:
+            self.copy(*placement.copied)
+
     def copy(self, source: int, target: int) -> None:
         """Copy one page to another."""
         self.keys[:, target] = self.keys[:, source]
@@ -262,7 +300,7 @@ class KVCache:
             self._experts[target] = self._experts[source]
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return zeros; on a CPU without touching their memory, which `torch.zeros` fills."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

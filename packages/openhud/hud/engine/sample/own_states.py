@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
-from hud.engine.sample.kv_cache import CacheSize, KVCache, bytes_for
+from hud.engine.sample.kv_cache import CacheSize, KVCache
 from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.prefix_cache import Placement, PrefixCache, Slot
 from hud.engine.sample.runner import Sampled
@@ -30,7 +30,7 @@ class PageCount(KVCache):
     ) -> None:
         del device
         self.size = size
-        self._nbytes = bytes_for(config, size.pages, size.page_tokens, dtype)
+        self._nbytes = size.nbytes(config, dtype)
 
     @property
     def nbytes(self) -> int:

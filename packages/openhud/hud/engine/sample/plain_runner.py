@@ -23,11 +23,15 @@ from hud.engine.sample.token_sampling import likeliest_tokens, sample_tokens
 
 
 def runner_type(decoder: Decoder, bank: AdapterBank | None = None) -> type[Runner]:
-    """Return the class that computes a sampler's passes with `decoder`: that of its own states, a kernel backend's, or the plain one."""
+    """Return the class that computes a sampler's passes with `decoder`: that of its states, a kernel backend's, or the plain one."""
     if decoder.keeps_state:
         from hud.engine.sample.own_states import StateRunner  # Derived from the plain runner.
 
         return StateRunner
+    if decoder.config.recurrent is not None:
+        from hud.engine.sample.hybrid_runner import HybridRunner  # Derived from the plain runner.
+
+        return HybridRunner
     backend = backend_for(decoder.device)
     kind: type[Runner] | None = None
     if backend is not None:
@@ -86,6 +90,7 @@ class PlainRunner(Runner):
         """Compute chunks of sequences; sample a token for each sequence that is then in the cache as a whole."""
         # The longest first: rows of like length are gathered together.
         chunks = sorted(chunks, key=lambda chunk: -len(chunk.request.place.tokens) - chunk.count)
+        self.cache.seat([chunk.request.place for chunk in chunks])
         tables = [chunk.request.place.pages for chunk in chunks]
         starts = [len(chunk.request.place.tokens) for chunk in chunks]
         ids = [chunk.request.next_ids(chunk.count) for chunk in chunks]

@@ -33,7 +33,7 @@ class Slot:
     stale: bool = False
     """True while an active sequence holds keys of older weights: it is not shared."""
     state: object = None
-    """State after `tokens` of a decoder that keeps its own (`Decoder.advance`)."""
+    """State after `tokens` of a decoder that keeps its own (`Decoder.advance`), or rows of recurrent states (`saved_states`)."""
     uncomputed: int = 0
     """Last tokens that `state` lacks, of a decoder that gets prompts at once."""
     pictures: tuple[Picture, ...] = ()
@@ -48,6 +48,8 @@ class Placement:
     cached: int
     copied: tuple[int, int] | None = None
     """`(source, target)`: a page to copy to another before anything is written."""
+    state: tuple[int, int] | None = None
+    """`(source, target)`: a recurrent state to copy to another row, likewise."""
 
 
 class PrefixCache:
@@ -56,7 +58,9 @@ class PrefixCache:
     shares: ClassVar[bool] = True
     """A prompt may begin with a part of what another slot holds."""
 
-    def __init__(self, pages: Pages, page_tokens: int) -> None:
+    def __init__(self, pages: Pages, page_tokens: int, states: int = 0) -> None:
+        """`states`: recurrent states that a cache for it has room for."""
+        del states
         self.pages = pages
         self.page_tokens = page_tokens
         self._busy: dict[Slot, None] = {}
@@ -77,6 +81,12 @@ class PrefixCache:
         """
         assert not pictures  # Of decoders with a state of their own.
         source, cached = self._best(ids, salt)
+        return self._placed(source, cached, ids, ahead, salt)
+
+    def _placed(
+        self, source: Slot | None, cached: int, ids: Sequence[int], ahead: int, salt: object
+    ) -> Placement | None:
+        """Return what `place` returns, of a slot that shares the first `cached` tokens of `source`."""
         full_pages, rest = divmod(cached, self.page_tokens)
         shared = source.pages[: full_pages + (rest > 0)] if source is not None else []
         wanted = self._count(len(ids))
@@ -85,7 +95,7 @@ class PrefixCache:
             return None
         for page in shared:
             self.pages.share(page)
-        if source is not None and source in self._idle and len(source.tokens) <= cached + 1:
+        if source is not None and self._is_taken_over(source, cached):
             self._cut(source, 0)
         slot = Slot(shared[:full_pages], list(ids[:cached]), salt)
         copied = None
@@ -98,6 +108,15 @@ class PrefixCache:
             self._extend(slot)
         self._busy[slot] = None
         return Placement(slot, cached, copied)
+
+    def _is_taken_over(self, source: Slot, cached: int) -> bool:
+        """Return whether a slot ends where a prompt that shares its first `cached` tokens begins."""
+        return source in self._idle and len(source.tokens) <= cached + 1
+
+    def until_saved(self, slot: Slot) -> int | None:
+        """Return after how many more tokens a state of a slot is to be saved, which ends a pass; None: at no place."""
+        del slot
+        return None
 
     def grow(self, slot: Slot, count: int = 1) -> int:
         """Make room for `count` more tokens of a busy slot, and return for how many there is, 0 where every page is needed."""

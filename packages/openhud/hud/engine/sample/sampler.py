@@ -117,7 +117,7 @@ class Sampler:
         self.cache_bytes = self.cache.nbytes
         """Size of all keys and values; on a CPU, the most that they grow to."""
         pages = Pages(size.pages, self._growth(size))
-        self.prefix_cache = kind.prefix_cache_type(pages, size.page_tokens)
+        self.prefix_cache = kind.prefix_cache_type(pages, size.page_tokens, size.states)
         self._runner = kind(decoder, self.cache, self.slots, self._bank)
         self._runner.interrupted = lambda: self._closed or self._pauses[True] > 0
         self._runner.deliver = self._deliver
@@ -354,8 +354,7 @@ class Sampler:
         with self._changed:
             newcomers = not self._pauses[False] and not self._stale
             for placement in self.scheduler.admit(self.version, newcomers=newcomers):
-                if placement.copied is not None:
-                    self.cache.copy(*placement.copied)
+                self.cache.fill(placement)
             batches = self.scheduler.prefill(budget)
         computed = 0
         for batch in batches:

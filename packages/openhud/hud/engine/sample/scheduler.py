@@ -79,6 +79,7 @@ class Scheduler:
             if request.slot is None or request.missing < 2 or budget < 1:
                 continue
             count = min(request.missing, budget, CHUNK_TOKENS)
+            count = min(count, self.prefix_cache.until_saved(request.slot) or count)
             count = min(count, max(1, PASS_SCORES // (len(request.slot.tokens) + count)))
             budget -= count
             chunks.append(Chunk(request, count))

@@ -18,7 +18,7 @@ from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.training_pass import LOGITS_AT_ONCE
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.sample.cache_budget import PLANNED_LEAST
-from hud.engine.sample.kv_cache import CacheSize, bytes_for, most_bytes
+from hud.engine.sample.kv_cache import CacheSize, most_bytes
 from hud.engine.sample.options import most_slots, slots_within
 from hud.errors import UsageError
 from hud.train.planning.memory import (
@@ -163,7 +163,7 @@ def _cache(
     size = CacheSize.within(budget, config, dtype, slots=most, max_context=context)
     tokens = size.pages * size.page_tokens
     return (
-        float(bytes_for(config, size.pages + 1, size.page_tokens, dtype)),
+        float(size.nbytes(config, dtype)),
         tokens,
         settings.get("slots") or slots_within(tokens, "cuda"),
     )
