@@ -48,6 +48,8 @@ TESTED = {
     "Qwen3_5MoeForConditionalGeneration",
 }
 """Classes with pictures that `tests/engine/foreign/test_picture_decoder.py` samples and trains."""
+NATIVE = {"Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"}
+"""Those of them that are computed natively."""
 CHECKED = "checked when it is added"
 
 
@@ -139,7 +141,8 @@ def pictures(rows: dict[str, str]) -> Iterator[str]:
             shown = f"`{inner}`: {rows[inner].split(' | ')[2]}"
             if inner == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind):
                 shown += "; loaded out of the whole model where the folder has no processor"
-        yield f"| `{name}` | {OTHER if name in TESTED else CHECKED} | {shown} |"
+        tested = PATHS["packed"] if name in NATIVE else OTHER
+        yield f"| `{name}` | {tested if name in TESTED else CHECKED} | {shown} |"
 
 
 def read_rows(page: str) -> dict[str, str]:

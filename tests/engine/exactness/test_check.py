@@ -114,7 +114,7 @@ def test_a_check_is_a_process_with_limits(folder, monkeypatch, checks_of_exactne
     [
         ("idefics3", "chunks"),
         pytest.param("qwen3_vl", "chunks", marks=pytest.mark.slow),
-        pytest.param("qwen3_5", "chunks", marks=pytest.mark.slow),
+        pytest.param("qwen3_5", "packed", marks=pytest.mark.slow),
         pytest.param("gemma3", "turns", marks=pytest.mark.slow),
     ],
 )

@@ -17,13 +17,14 @@ from hud.engine.foreign.verdicts import Verdict
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import LoraConfig, load_adapter, lora_layers, save_adapter
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
+from hud.engine.sample import scheduler
 from hud.engine.sample.sampler import Sampler
 from hud.errors import UsageError
 from hud.learning.datums import Datum
 from hud.trace import Continuation, SamplingParams
 from hud.trace.sampled.pictures import Picture
 
-PATHS = {"gemma3": "turns"}
+PATHS = {"gemma3": "turns", "qwen3_5": "packed", "qwen3_5_moe": "packed"}
 KINDS = (
     "qwen3_vl",
     *(pytest.param(kind, marks=pytest.mark.slow) for kind in FAMILIES if kind != "qwen3_vl"),
@@ -116,6 +117,31 @@ def test_turns_are_sampled_as_transformers_computes_them(folder):
             theirs = plain_logprobs(
                 model, chat.pictures.processor, [*prompt, *turn.token_ids], prompt.pictures
             )
+        theirs = theirs[len(prompt) - 1 :]
+        torch.testing.assert_close(torch.tensor(turn.logprobs), theirs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("folder", ["qwen3_5"], indirect=True)
+def test_a_native_class_shares_prompts_with_pictures_and_cuts_these(folder, monkeypatch):
+    monkeypatch.setattr(scheduler, "CHUNK_TOKENS", 7)  # Less than a picture has tokens.
+    model, decoder = plain(folder), load_decoder(folder)
+    chat = ChatFormat(folder, decoder.config)
+    sampler = Sampler(decoder, slots=6)
+    messages = [talk(png(1, 60, 60), png(2)), talk(text="Only words, and no picture.")]
+    group, words = (chat.render([message], []) for message in messages)
+    other = chat.render([talk(png(3, 60, 60), png(2))], [])
+    assert group.pictures[0].tokens > 7
+    assert group[: other.pictures[0].start + 9] == other[: other.pictures[0].start + 9]
+    prompts = [group, group, words, other, group]
+    turns = sample(sampler, *prompts)
+    sampler.close()
+    cached = [turn.cached_tokens for turn in turns]
+    assert (cached[1], cached[4]) == (len(group) - 1, len(group) - 1)
+    assert cached[3] <= other.pictures[0].start
+    for prompt, turn in zip(prompts, turns, strict=True):
+        ids = [*prompt, *turn.token_ids]
+        with torch.no_grad():
+            theirs = plain_logprobs(model, chat.pictures.processor, ids, prompt.pictures)
         theirs = theirs[len(prompt) - 1 :]
         torch.testing.assert_close(torch.tensor(turn.logprobs), theirs, atol=1e-4, rtol=0)
 

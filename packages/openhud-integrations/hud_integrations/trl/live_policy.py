@@ -108,8 +108,9 @@ def _transformers_decoder(
     from hud.engine.foreign.transformers_decoder import attention_of, auto_class, decoder_of
 
     make: Any = auto_class(config).from_config
+    attention = attention_of(config, path)
     with model.device:
-        causal = make(model.config, attn_implementation=attention_of(path), dtype=model.dtype)
+        causal = make(model.config, attn_implementation=attention, dtype=model.dtype)
     causal.load_state_dict(state, assign=True)
     causal.tie_weights()
     decoder: Decoder = decoder_of(config, causal, path, folder).requires_grad_(False).eval()

@@ -3,7 +3,8 @@
 A decoder is a `torch.nn.Module` whose parameters are the model's weights; adapters wrap its linear layers in place.
 Implementations: `models.reference_decoder.ReferenceDecoder` in plain PyTorch, and, for other architectures,
 `foreign.transformers_decoder.TransformersDecoder`, `foreign.hybrid_decoder.HybridDecoder` with recurrent layers,
-`foreign.state_decoder.StateDecoder` and, with pictures, `foreign.picture_decoder.PictureDecoder`. `tests/ports/test_decoder_port.py` is their conformance suite.
+`foreign.state_decoder.StateDecoder` and, with pictures, `foreign.picture_decoder.PictureDecoder` and
+`foreign.hybrid_picture_decoder.HybridPictureDecoder`. `tests/ports/test_decoder_port.py` is their conformance suite.
 """
 
 from __future__ import annotations

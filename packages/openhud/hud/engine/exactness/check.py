@@ -22,6 +22,7 @@ from hud.engine.exactness.batches import (
 )
 from hud.engine.exactness.picture_batches import PictureChecks
 from hud.engine.exactness.small_model import config_of, plain_model, reads_pictures
+from hud.engine.foreign.hybrid_picture_decoder import HybridPictureDecoder
 from hud.engine.foreign.picture_decoder import PictureDecoder
 from hud.engine.foreign.transformers_decoder import load_transformers
 from hud.engine.foreign.verdicts import ForeignPath, Verdict
@@ -78,11 +79,14 @@ def _decoders(
     if name in ARCHITECTURES:
         yield "packed", lambda: load_decoder(folder)
         return
-    for path in PICTURE_PATHS if shape.reads_pictures else PATHS:
+    paths = PICTURE_PATHS if shape.reads_pictures else PATHS
+    if shape.reads_pictures and shape.recurrent is not None:
+        paths = ("packed", *paths)
+    for path in paths:
 
         def load(path: ForeignPath = path) -> Decoder:
             decoder = load_transformers(folder, shape, path, dtype=torch.float32, device="cpu")
-            if isinstance(decoder, PictureDecoder):
+            if isinstance(decoder, PictureDecoder | HybridPictureDecoder):
                 decoder.processor = processor
             return decoder
 

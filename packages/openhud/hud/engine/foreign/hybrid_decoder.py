@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import AttentionCache
-from hud.engine.foreign.transformers_decoder import TransformersDecoder
+from hud.engine.foreign.transformers_decoder import Inputs, TransformersDecoder, tokens
 from hud.engine.models.attention import chosen, packing_of
 from hud.engine.models.gated_delta import chunked, convolved, decays, unit
 from hud.engine.models.state_packing import StatePacking
@@ -77,15 +77,25 @@ class HybridDecoder(TransformersDecoder):
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the last hidden states (T, H) of packed sequences; see `Decoder.hidden_packed`."""
+        return self.packed(tokens(input_ids, positions), cu_seqlens, prefixes, rows)
+
+    def packed(
+        self,
+        inputs: Inputs,
+        cu_seqlens: Tensor,
+        prefixes: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return what `hidden_packed` returns."""
         assert self.config.recurrent is not None
         packing = packing_of(cu_seqlens, prefixes)
         memory, bounds = self.config.recurrent.memory, cu_seqlens.tolist()
         state_packing = StatePacking(
             bounds[:-1],
             [end - start for start, end in pairwise(bounds)],
-            len(input_ids),
+            bounds[-1],
             memory,
-            input_ids.device,
+            cu_seqlens.device,
             None if prefixes is None else prefixes.tolist(),
         )
         states = PackedStates(state_packing, memory)
@@ -94,7 +104,7 @@ class HybridDecoder(TransformersDecoder):
             del layer
             return packing.attend(q, k, v, window=window)
 
-        return chosen(rows, self._hidden(input_ids, positions, attend, hud_states=states))
+        return chosen(rows, self.computed(inputs, attend, hud_states=states))
 
     def cache_settings(self, cache: AttentionCache) -> dict[str, Any]:
         """Pass the cache on as `LayerStates`, which that of `sample.hybrid_runner.HybridRunner` has too."""

@@ -58,7 +58,7 @@ class PictureDecoder(StateDecoder):
         super().__init__(config, causal, path)
         self.processor = processor
         self.picture_tokens = frozenset({causal.config.image_token_id})
-        self.tower_modules = _tower_modules(causal)
+        self.tower_modules = tower_modules(causal)
         arguments = inspect.signature(type(self._layers[0]).forward).parameters
         self._kinds = next((name for name in _KINDS if name in arguments), None)
         rope = self._rope
@@ -137,18 +137,7 @@ class PictureDecoder(StateDecoder):
         """Return the class's arguments for some tokens (T,) and the pictures among them."""
         if not pictures:
             return {}
-        if self.processor is None:
-            raise UsageError(
-                "The model's folder has no picture processor; it is used for text alone."
-            )
-        files = [picture.file for picture in pictures]
-        for picture, file in zip(pictures, files, strict=True):
-            if self.processor.processed(file).pixels != picture.pixels:
-                raise UsageError(
-                    f"The picture at token {picture.start} was sampled with other pixels than the model's processor makes of "
-                    "it now: its settings, Pillow or transformers have changed. Leave its run out."
-                )
-        values = self.processor.values(files)
+        values = pixel_values(self.processor, pictures)
         inputs: dict[str, Any] = {
             name: value.to(self.device, self.dtype if value.is_floating_point() else None)
             for name, value in values.items()
@@ -164,7 +153,23 @@ class PictureDecoder(StateDecoder):
         return getattr(self._layers[0], "get_rope_index", None)
 
 
-def _tower_modules(causal: Any) -> tuple[str, ...]:
+def pixel_values(
+    processor: PictureProcessor | None, pictures: Sequence[Picture]
+) -> dict[str, Tensor]:
+    """Return the inputs that a processor makes of pictures. Raises `UsageError` without one, and for pixels that have changed."""
+    if processor is None:
+        raise UsageError("The model's folder has no picture processor; it is used for text alone.")
+    files = [picture.file for picture in pictures]
+    for picture, file in zip(pictures, files, strict=True):
+        if processor.processed(file).pixels != picture.pixels:
+            raise UsageError(
+                f"The picture at token {picture.start} was sampled with other pixels than the model's processor makes of "
+                "it now: its settings, Pillow or transformers have changed. Leave its run out."
+            )
+    return processor.values(files)
+
+
+def tower_modules(causal: Any) -> tuple[str, ...]:
     """Return the names, as in a decoder, of the modules beside the text model: towers and their projections."""
     names = {module: name for name, module in causal.named_modules()}
     text, layers = names[causal.get_decoder()], names[causal.base_model]

@@ -32,6 +32,8 @@ from hud.errors import StoreError, UsageError
 _OURS = "hud"
 Attend = Callable[[int, Tensor, Tensor, Tensor, int | None], Tensor]
 """(layer, q (N, heads, D), k and v (N, kv_heads, D), window or None) to (N, heads * D)."""
+Inputs = dict[str, Tensor]
+"""Arguments of the layers for a pass's tokens."""
 
 
 class TransformersDecoder(Decoder):
@@ -94,10 +96,14 @@ class TransformersDecoder(Decoder):
             del layer
             return packing.attend(q, k, v, window=window)
 
-        return chosen(rows, self._hidden(input_ids, positions, attend))
+        return chosen(rows, self.computed(tokens(input_ids, positions), attend))
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: AttentionCache) -> Tensor:
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
+        return self.cached(tokens(input_ids, positions), cache)
+
+    def cached(self, inputs: Inputs, cache: AttentionCache) -> Tensor:
+        """Return the last hidden states (N, H) of new tokens on top of a cache."""
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
             place = self.cache_places.get(layer, layer)
@@ -106,9 +112,9 @@ class TransformersDecoder(Decoder):
 
         settings = self.cache_settings(cache)
         if self.sampled_routes is None:
-            return self._hidden(input_ids, positions, attend, **settings)
+            return self.computed(inputs, attend, **settings)
         with routed() as routing:
-            hidden = self._hidden(input_ids, positions, attend, **settings)
+            hidden = self.computed(inputs, attend, **settings)
         cache.write_experts(routing.chosen())
         return hidden
 
@@ -124,18 +130,17 @@ class TransformersDecoder(Decoder):
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
-    def _hidden(
-        self, input_ids: Tensor, positions: Tensor, attend: Attend, **settings: Any
-    ) -> Tensor:
-        output = layers_of(self.causal)(
-            input_ids=input_ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            hud_attend=attend,
-            **settings,
-        )
+    def computed(self, inputs: Inputs, attend: Attend, **settings: Any) -> Tensor:
+        """Return the last hidden states (N, H) of the layers, which attend by `attend`."""
+        layers = layers_of(self.causal)
+        output = layers(**inputs, use_cache=False, hud_attend=attend, **settings)
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
+
+
+def tokens(input_ids: Tensor, positions: Tensor) -> Inputs:
+    """Return the layers' arguments for tokens (N,) at `positions` (N,)."""
+    return {"input_ids": input_ids[None], "position_ids": positions[None]}
 
 
 def layers_of(causal: Any) -> nn.Module:
@@ -150,9 +155,11 @@ def layers_of(causal: Any) -> nn.Module:
     raise UsageError(f"{type(causal).__name__} has no layers apart from its head.")
 
 
-def attention_of(path: ForeignPath) -> str | None:
+def attention_of(config: DecoderConfig, path: ForeignPath) -> str | dict[str, str] | None:
     """Return the `attn_implementation` of a path; None: what the class uses by default."""
-    return _OURS if path == "packed" else None
+    if path != "packed":
+        return None
+    return {"text_config": _OURS} if config.reads_pictures else _OURS
 
 
 def load_transformers(
@@ -179,7 +186,7 @@ def load_transformers(
             folder,
             output_loading_info=True,
             dtype=dtype,
-            attn_implementation=attention_of(path),
+            attn_implementation=attention_of(config, path),
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
@@ -204,11 +211,15 @@ def auto_class(config: DecoderConfig) -> Any:
 def decoder_of(
     config: DecoderConfig, causal: Any, path: ForeignPath, folder: Path
 ) -> TransformersDecoder:
-    """Return the decoder of a folder's model, which was made with `attention_of(path)`."""
+    """Return the decoder of a folder's model, which was made with `attention_of(config, path)`."""
     if config.reads_pictures:
-        from hud.engine.foreign.picture_decoder import PictureDecoder  # Derived from this module's.
+        # Derived from this module's.
+        from hud.engine.foreign.hybrid_picture_decoder import HybridPictureDecoder
+        from hud.engine.foreign.picture_decoder import PictureDecoder
         from hud.engine.pictures.processor import picture_processor
 
+        if path == "packed":
+            return HybridPictureDecoder(config, causal, picture_processor(folder))
         return PictureDecoder(config, causal, path, picture_processor(folder))
     if path == "packed" and config.recurrent is not None:
         from hud.engine.foreign.hybrid_decoder import HybridDecoder  # Derived from this module's.

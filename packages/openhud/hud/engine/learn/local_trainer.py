@@ -278,7 +278,10 @@ class LocalTrainer(Trainer):
         used = [number for number, datum in enumerate(datums) if datum.actions]
         check(datums, used)
         check_pictures(datums, used, self.decoder.picture_tokens)
-        order = places_of(datums, used, share=self.decoder.shares_prefixes)
+        alone = any(
+            datums[number].pictures for number in used
+        )  # Equal tokens may be other pictures.
+        order = places_of(datums, used, share=self.decoder.shares_prefixes and not alone)
         at_once = min(self._at_once, max(1, tokens_of(order) // APART_FROM))
         budget = max(1, self.pass_tokens // at_once)
         packs = deal(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
+from hud.engine.decoder import Decoder
 from hud.engine.models.gated_delta import chunked, convolution_states, convolved, step
 from hud.engine.models.state_packing import StatePacking
 from hud.engine.sample.kv_cache import CacheSize, KVCache, lazy_zeros, state_type
 from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.prefix_cache import Placement, PrefixCache, Slot
+from hud.engine.sample.request import Request
 from hud.engine.sample.runner import Sampled
-from hud.engine.sample.saved_states import SavedStates, states_of
+from hud.engine.sample.saved_states import SavedStates, states_of, with_pictures
 from hud.engine.sample.scheduler import Chunk
 
 
@@ -106,19 +109,53 @@ class HybridCache(KVCache):
 
 
 class HybridRunner(PlainRunner):
-    """Computes with recurrent layers, and saves states where the prefix cache plans to."""
+    """Computes with recurrent layers, and saves states where the prefix cache plans to; reads pictures where its decoder does."""
 
     cache: HybridCache
     cache_type: ClassVar[type[KVCache]] = HybridCache
     prefix_cache_type: ClassVar[type[PrefixCache]] = SavedStates
 
+    def use(self, decoder: Decoder) -> None:
+        super().use(decoder)
+        self.refresh()
+
+    def refresh(self) -> None:
+        # Features of pictures are those of the tower's weights.
+        self._picture_prompts: WeakKeyDictionary[Request, Any] = WeakKeyDictionary()
+
     def step(self, chunks: Sequence[Chunk]) -> Sampled:
         sampled = super().step(chunks)
         for chunk in chunks:
-            slot = chunk.request.place
+            slot, pictures = chunk.request.place, chunk.request.pictures
+            if pictures and pictures[-1].start >= len(slot.tokens) - chunk.count:
+                slot.tokens = with_pictures(slot.tokens, pictures)
             states = states_of(slot)
             row = states.planned.pop(len(slot.tokens), None)
             if row is not None and states.current is not None:
                 self.cache.copy_state(states.current, row)
                 states.saved[len(slot.tokens)] = row
         return sampled
+
+    def seat(self, requests: Sequence[Request]) -> None:
+        super().seat(requests)
+        self._requests = requests
+
+    def hidden(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        if not any(request.pictures for request in self._requests):
+            return super().hidden(input_ids, positions)
+        prompts = [self._picture_prompt(request) for request in self._requests]
+        decoder: Any = self.decoder
+        output: Tensor = decoder.hidden_cached_with_pictures(
+            input_ids, positions, self.cache, prompts
+        )
+        return output
+
+    def _picture_prompt(self, request: Request) -> Any:
+        """Return the `PicturePrompt` of a request; None: it has no pictures."""
+        if not request.pictures:
+            return None
+        if request not in self._picture_prompts:
+            decoder: Any = self.decoder
+            prompt = decoder.picture_prompt(request.prompt, request.pictures)
+            self._picture_prompts[request] = prompt
+        return self._picture_prompts[request]

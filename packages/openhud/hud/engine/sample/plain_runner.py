@@ -90,7 +90,7 @@ class PlainRunner(Runner):
         """Compute chunks of sequences; sample a token for each sequence that is then in the cache as a whole."""
         # The longest first: rows of like length are gathered together.
         chunks = sorted(chunks, key=lambda chunk: -len(chunk.request.place.tokens) - chunk.count)
-        self.cache.seat([chunk.request.place for chunk in chunks])
+        self.seat([chunk.request for chunk in chunks])
         tables = [chunk.request.place.pages for chunk in chunks]
         starts = [len(chunk.request.place.tokens) for chunk in chunks]
         ids = [chunk.request.next_ids(chunk.count) for chunk in chunks]
@@ -109,6 +109,10 @@ class PlainRunner(Runner):
                 [request.adapter for request in batch]
             )  # The head computes these rows alone.
         return self.sample(batch, hidden if len(complete) == len(chunks) else hidden[complete])
+
+    def seat(self, requests: Sequence[Request]) -> None:
+        """Note the requests of the rows of the next `last_hidden`."""
+        self.cache.seat([request.place for request in requests])
 
     def aim_adapters(
         self, bank: AdapterBank, rows: Sequence[Adapter | None], ids: Sequence[list[int]]
@@ -129,10 +133,14 @@ class PlainRunner(Runner):
         padded = torch.tensor(
             [[*row, *[0] * (width - len(row))] for row in ids], device=self.decoder.device
         )
-        hidden = self.decoder.hidden_cached(padded.flatten(), positions, self.cache)
+        hidden = self.hidden(padded.flatten(), positions)
         if width == 1:
             return hidden
         return hidden[[number * width + len(row) - 1 for number, row in enumerate(ids)]]
+
+    def hidden(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Return the last hidden states (B * width, H) of the rows' new tokens (B * width,), for which the cache is aimed."""
+        return self.decoder.hidden_cached(input_ids, positions, self.cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the vocabulary logits (B, V) of hidden states (B, H)."""

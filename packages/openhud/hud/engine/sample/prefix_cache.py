@@ -154,6 +154,10 @@ class PrefixCache:
         """Return how many leading tokens of `ids`, computed with `salt`, are cached."""
         return self._best(ids, salt)[1]
 
+    def reusable_later(self, slot: Slot, shared: int) -> int:
+        """Return how many of the first `shared` tokens of a busy slot's prompt will be cached; 0: no more than are now."""
+        return shared if shared >= len(slot.tokens) + SHORTEST_SHARED else 0
+
     def __iter__(self) -> Iterator[Slot]:
         return chain(self._busy, self._idle)
 

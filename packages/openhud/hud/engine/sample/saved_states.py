@@ -40,6 +40,15 @@ def states_of(slot: Slot) -> SlotStates:
     return slot.state
 
 
+def with_pictures(ids: Sequence[int], pictures: Sequence[Picture]) -> list[int]:
+    """Return ids in which the first token of each picture tells its pixels: no id of a token is below 0."""
+    marked = list(ids)
+    for picture in pictures:
+        if picture.start < len(marked):
+            marked[picture.start] = -1 - int(picture.pixels[:16], 16)
+    return marked
+
+
 class SavedStates(PrefixCache):
     """Slots with pages and states."""
 
@@ -55,7 +64,7 @@ class SavedStates(PrefixCache):
         salt: object = None,
         pictures: Sequence[Picture] = (),
     ) -> Placement | None:
-        assert not pictures
+        ids = with_pictures(ids, pictures)
         common = super()._best(ids, salt)[1]
         source, cached = self._best(ids, salt)
         row = self._take(keep=source)
@@ -84,6 +93,9 @@ class SavedStates(PrefixCache):
                     states.planned[count] = planned
         state = None if origin is None else (origin, row)
         return Placement(placement.slot, cached, placement.copied, state)
+
+    def reusable_later(self, slot: Slot, shared: int) -> int:
+        return max((count for count in states_of(slot).planned if count <= shared), default=0)
 
     def until_saved(self, slot: Slot) -> int | None:
         ends = [count - len(slot.tokens) for count in states_of(slot).planned]

@@ -157,8 +157,7 @@ class Scheduler:
             if other.adapter is not salt:
                 continue
             shared = shared_length(other.prompt, request.prompt, beyond=coming)
-            if shared >= len(other.slot.tokens) + SHORTEST_SHARED:
-                coming = shared
+            coming = max(coming, self.prefix_cache.reusable_later(other.slot, shared))
         coming = min(coming, len(request.prompt) - 1)
         return (
             coming > 0
