@@ -19,6 +19,8 @@ from hud.platform.store import source_policies
 
 KEY = "sk-ant-abcdefghijklmnop1234"
 
+TOKEN = f"eyJ{'a' * 20}.eyJ{'b' * 20}.{'c' * 43}"
+
 
 @pytest.mark.parametrize(
     ("rules", "text", "redacted"),
@@ -40,6 +42,7 @@ KEY = "sk-ant-abcdefghijklmnop1234"
             "sk-learn is a library; task-management",
             "sk-learn is a library; task-management",
         ),
+        (["keys"], f"token-{TOKEN}, please", "[keys], please"),
         (["mail"], "to ada.l+x@mail.example.org, please", "to [mail], please"),
         ([r"\d{3}-\d{4}", "mail"], "call 555-1234", "call [text]"),
     ],
@@ -48,6 +51,17 @@ def test_private_texts_are_replaced(rules, text, redacted):
     redaction = Redaction(rules)
     assert redaction.apply({"a": [text, 1, None]}) == {"a": [redacted, 1, None]}
     assert redaction.replaced == text.count("AKIA") + (text != redacted)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text", ["-eyJ", "eyJ-", ".eyJaaaaaaaaaaaa", "a.", "a@a.", "@a-", "-----BEGIN ", "bearer a."]
+)
+def test_a_text_of_a_stranger_takes_time_in_proportion_to_its_length(text):
+    """A pattern that reads the text again from each of its places takes an hour, in which the server answers nobody."""
+    text = text * 50_000
+    redaction = Redaction(["keys", "mail"])
+    redaction.apply([text, f"a@{text}", f"{text}.eyJ{'a' * 20}.a"])
 
 
 def test_a_rule_that_is_no_expression_is_refused():
