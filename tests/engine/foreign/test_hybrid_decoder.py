@@ -6,12 +6,14 @@ from copy import deepcopy
 import pytest
 import torch
 from tests.engine.foreign.test_state_decoder import plain_logprobs, sample, write
+from tests.engine.waiting import slowed, until
 from transformers import AutoConfig
 
 from hud.engine.exactness.batches import (
     check_adapter,
     compare,
     compare_gradients,
+    move,
     packed_logprobs,
 )
 from hud.engine.exactness.batches import (
@@ -22,12 +24,16 @@ from hud.engine.foreign.hybrid_decoder import HybridDecoder
 from hud.engine.foreign.verdicts import Verdict
 from hud.engine.models.attention import chains
 from hud.engine.pretrained import load_decoder
+from hud.engine.sample.options import SamplerOptions
+from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
+from hud.engine.sample.weight_swap import SwappingSampler
 from hud.trace import SamplingParams
 
 SLOW = ("qwen3_5_moe_text", "qwen3_next")
 KINDS = ("qwen3_5_text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW))
 LENGTHS, TREE = (70, 9, 66), (-1, 0, 1)
+PROMPT = list(range(3, 40))
 
 
 @pytest.fixture(params=KINDS)
@@ -120,18 +126,36 @@ def test_it_samples_exactly_where_states_or_pages_are_short(models, monkeypatch,
     sampler.close()
 
 
-def test_active_turns_are_finished_with_a_copy_of_the_weights(models):
+async def drawing(samplers, params):
+    """Begin a turn, and return its task once it is being sampled."""
+    turn = Turn(prompt=PROMPT, params=params, stop_ids=frozenset())
+    task = asyncio.create_task(wait_for_turn(lambda listener: samplers.submit(turn, listener)))
+    await until(lambda: samplers.sampler.active and samplers.sampler.active[0].token_ids)
+    return task
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+async def test_a_change_of_weights_leaves_no_state_of_the_old_ones(models, in_flight):
     plain, decoder = models
-    copy = deepcopy(decoder)
-    with torch.no_grad():
-        for parameter in decoder.parameters():
-            parameter.add_(1)
-    compare("copy", packed_logprobs(copy, parts()).detach(), packed_logprobs_of(plain))
+    samplers = SwappingSampler(decoder, SamplerOptions(slots=2))
+    slowed(samplers.sampler)
+    old = await drawing(samplers, SamplingParams(max_tokens=60, seed=1))
+    before = deepcopy(plain)
 
+    def change():
+        with samplers.exclusive(in_flight=in_flight):
+            move(decoder, plain)
+            samplers.version = "new"
 
-def packed_logprobs_of(plain):
-    with torch.no_grad():
-        return torch.cat([all_logprobs(plain, ids) for ids in parts()])
+    await asyncio.to_thread(change)
+    finished = await old
+    assert bool(finished.swaps) == in_flight
+    if not in_flight:
+        check(before, [PROMPT], [finished])
+    fresh = await samplers.sampler.sample(PROMPT, SamplingParams(max_tokens=6), frozenset())
+    samplers.close()
+    assert (fresh.version, fresh.cached_tokens) == ("new", 0)
+    check(plain, [PROMPT], [fresh])
 
 
 def test_adapters_are_those_of_merged_weights(models):
