@@ -14,7 +14,7 @@ from hud.platform.routes import models
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
-from hud_integrations.tinker.service import client_sessions
+from hud_integrations.tinker.service import client_sessions, sampling_clients
 from hud_integrations.tinker.service.client_sessions import ClientSessions
 from hud_integrations.tinker.service.wire.requests import MOST_METADATA
 
@@ -142,3 +142,45 @@ async def test_saves_of_a_run_are_listed_in_pages(api):
     assert [save["checkpoint_id"] for save in earlier] == ["weights/998", "weights/999"]
     whole = (await api.get("/api/v1/checkpoints", params={"limit": 2})).json()
     assert (len(whole["checkpoints"]), whole["cursor"]["total_count"]) == (2, MANY)
+
+
+async def sampled(api, sampler, number, **more):
+    prompt = {"chunks": [{"type": "encoded_text", "tokens": [7, 8]}]}
+    body = {"sampling_session_id": sampler, "seq_id": number, "prompt": prompt, **more}
+    body["sampling_params"] = {"max_tokens": 8, "stop": []}
+    identifier = {"request_id": (await api.post("/api/v1/asample", json=body)).json()["request_id"]}
+    return await api.post("/api/v1/retrieve_future", json=identifier)
+
+
+async def sampler_of(api):
+    session = (await api.post("/api/v1/create_session", json={})).json()["session_id"]
+    body = {"session_id": session, "sampling_session_seq_id": 0, "base_model": "m"}
+    return (await api.post("/api/v1/create_sampling_session", json=body)).json()[
+        "sampling_session_id"
+    ]
+
+
+async def test_sequences_of_requests_that_run_have_a_size_together(api, monkeypatch):
+    """Most likely tokens of a thousand sequences take gigabytes before the first result is there."""
+    monkeypatch.setattr(sampling_clients, "MOST_SAMPLED_BYTES", 20_000)
+    sampler = await sampler_of(api)
+    refused = await sampled(api, sampler, 1, num_samples=8, topk_sample_logprobs=20)
+    assert "Sample fewer at once" in refused.json()["error"]
+    assert (await sampled(api, sampler, 2)).headers["content-type"] == "application/x-protobuf"
+
+
+async def test_sequences_without_a_place_take_no_memory(api, monkeypatch):
+    """A request of 200 bytes for a thousand sequences took 1.7 MB while it waited."""
+    monkeypatch.setattr(sampling_clients, "MOST_AT_ONCE", 2)
+    sampler, most = await sampler_of(api), 0
+    stream = api.parts.engine.stream
+
+    def counted(model, checkpoint, request):
+        nonlocal most
+        most = max(most, len(asyncio.all_tasks()))
+        return stream(model, checkpoint, request)
+
+    monkeypatch.setattr(api.parts.engine, "stream", counted)
+    answer = await sampled(api, sampler, 1, num_samples=64)
+    assert answer.headers["content-type"] == "application/x-protobuf"
+    assert most < 40

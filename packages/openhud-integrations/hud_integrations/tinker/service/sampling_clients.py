@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hud.engine.chat.conversation_pictures import PromptIds
 from hud.errors import NotFoundError, OverloadedError, UsageError
@@ -45,6 +47,10 @@ MOST_AT_ONCE = 512
 """Sequences that are sampled at once; further ones wait, where the engine would refuse them."""
 MOST_TOKENS = 1 << 31
 """Ids of tokens are below it."""
+MOST_SAMPLED_BYTES = 256 << 20
+"""Size of the sequences of a team's requests that run, together."""
+_TOKEN_BYTES, _ALTERNATIVE_BYTES = 16, 128
+"""Memory of a sampled token, and of each of its most likely tokens."""
 PATIENCE_SECONDS = 300.0
 """Longest wait for an engine that is full, or restarts."""
 CACHE_SECONDS = 1.0
@@ -70,13 +76,49 @@ class Sampler:
 
 @dataclass
 class _Sequence:
-    tokens: list[int]
-    logprobs: list[float]
-    top: list[list[tuple[int, float]]]
+    tokens: array[int] = field(default_factory=lambda: array("q"))
+    logprobs: array[float] = field(default_factory=lambda: array("d"))
+    top: list[list[tuple[int, float]]] = field(default_factory=list)
     stopped: bool = False
     cached: int = 0
     pure: bool = True
     """False if other weights than the sampler's sampled a token."""
+
+
+class _Room:
+    """Memory of one request's sequences, counted with those of its team's other requests that run."""
+
+    def __init__(self, sampled: Counter[str], team: str) -> None:
+        self.team = team
+        self._sampled, self._size = sampled, 0
+
+    def take(self, tokens: int, top: Sequence[Sequence[object]] | None) -> None:
+        """Count tokens and their most likely tokens. Raises `UsageError` where the team's sequences are too large together."""
+        size = tokens * _TOKEN_BYTES + sum(map(len, top or ())) * _ALTERNATIVE_BYTES
+        self._size += size
+        self._sampled[self.team] += size
+        if self._sampled[self.team] > MOST_SAMPLED_BYTES:
+            raise UsageError(
+                f"The sequences of your team's requests that run take more than {MOST_SAMPLED_BYTES >> 20} MiB. Sample fewer "
+                "at once, shorter ones, or with fewer topk_sample_logprobs."
+            )
+
+    def leave(self) -> None:
+        """End the count."""
+        self._sampled[self.team] -= self._size
+        if not self._sampled[self.team]:
+            del self._sampled[self.team]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One sequence to be sampled."""
+
+    sampler: Sampler
+    request: TokenRequest
+    form: Format
+    stops: tuple[str, ...]
+    room: _Room
 
 
 def sampler_of(registry: Registry, identifier: str) -> Sampler:
@@ -116,6 +158,8 @@ class SamplingClients:
         self._is_ahead = is_ahead
         self._places: dict[str, asyncio.Semaphore] = {}
         """Places for sequences of each model, by its id."""
+        self._sampled: Counter[str] = Counter()
+        """Bytes of the sequences of requests that run, by team."""
         self._found: dict[tuple[str | None, str], tuple[float, Sampler]] = {}
         """Samplers of ids that were looked up lately, with the time of that."""
 
@@ -139,12 +183,11 @@ class SamplingClients:
         request = await asyncio.to_thread(score_request, body)
         form = await asyncio.to_thread(format_of, sampler.model.folder)
         prompt = await asyncio.to_thread(expanded, body.prompt.inputs, form.chat)
-        drawn = await asyncio.gather(
-            *(
-                self._sequence(sampler, form, prompt, body, number, tenant)
-                for number in range(body.num_samples)
-            )
-        )
+        room = _Room(self._sampled, tenant)
+        try:
+            drawn = await self._sequences(sampler, form, prompt, body, room)
+        finally:
+            room.leave()
         sequences = [
             SampledSequence(
                 sequence.tokens,
@@ -167,62 +210,57 @@ class SamplingClients:
         )
         return Answer(write_sampled(sampled), PROTOBUF), meter
 
-    async def _sequence(
-        self,
-        sampler: Sampler,
-        form: Format,
-        prompt: PromptIds,
-        body: Sample,
-        number: int,
-        tenant: str,
-    ) -> _Sequence:
-        request = _request(form, prompt, body, number, tenant)
-        stops = body.sampling_params.text_stops
+    async def _sequences(
+        self, sampler: Sampler, form: Format, prompt: PromptIds, body: Sample, room: _Room
+    ) -> list[_Sequence]:
+        """Sample all sequences of a request. One that has no place yet takes no memory."""
         places = self._places.setdefault(sampler.model.id, asyncio.Semaphore(MOST_AT_ONCE))
-        async with places:
-            return await self._patient(sampler, request, form, stops)
+        tasks: list[asyncio.Task[_Sequence]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(body.num_samples):
+                    await places.acquire()
+                    request = _request(form, prompt, body, number, room.team)
+                    call = _Call(sampler, request, form, body.sampling_params.text_stops, room)
+                    task = group.create_task(self._patient(call))
+                    task.add_done_callback(lambda _: places.release())
+                    tasks.append(task)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [task.result() for task in tasks]
 
-    async def _patient(
-        self, sampler: Sampler, request: TokenRequest, form: Format, stops: tuple[str, ...]
-    ) -> _Sequence:
+    async def _patient(self, call: _Call) -> _Sequence:
         """Sample one sequence, again while the engine is full or restarts: a client would take that for a failure."""
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                return await self._sampled(sampler, request, form, stops)
+                return await self._best(call)
             except (OverloadedError, EngineDownError) as error:
                 if time.monotonic() > until:
                     raise
                 await asyncio.sleep(error.retry_after)
 
-    async def _sampled(
-        self, sampler: Sampler, request: TokenRequest, form: Format, stops: tuple[str, ...]
-    ) -> _Sequence:
-        model, checkpoint = sampler.model, sampler.checkpoint
+    async def _best(self, call: _Call) -> _Sequence:
+        model, checkpoint = call.sampler.model, call.sampler.checkpoint
         if checkpoint == HEAD:
-            return await self._drawn(model, None, request, form, stops)
+            return await self._drawn(call, None)
         head = model.head_checkpoint_id or BASE
         if checkpoint == head and not self._is_ahead(model.id):
             # The weights that serve are these: no second copy is loaded.
-            sequence = await self._drawn(model, None, request, form, stops, expected=checkpoint)
+            sequence = await self._drawn(call, None, expected=checkpoint)
             if sequence.pure:
                 return sequence
-        return await self._drawn(model, checkpoint, request, form, stops)
+        return await self._drawn(call, checkpoint)
 
     async def _drawn(
-        self,
-        model: ModelRecord,
-        checkpoint: str | None,
-        request: TokenRequest,
-        form: Format,
-        stops: tuple[str, ...],
-        expected: str | None = None,
+        self, call: _Call, checkpoint: str | None, expected: str | None = None
     ) -> _Sequence:
         """Sample one sequence; it ends early if other weights than `expected` sample it."""
-        sequence = _Sequence([], [], [])
-        detokenizer = form.vocabulary.detokenizer()
-        scanner = StopScanner(stops)
-        async with aclosing(self._engine().stream(model, checkpoint, request)) as stream:
+        sequence = _Sequence()
+        detokenizer = call.form.vocabulary.detokenizer()
+        scanner = StopScanner(call.stops)
+        stream = self._engine().stream(call.sampler.model, checkpoint, call.request)
+        async with aclosing(stream):
             async for item in stream:
                 if expected is not None and not _is_of(item, expected):
                     sequence.pure = False
@@ -231,12 +269,13 @@ class SamplingClients:
                     sequence.cached = item.cached_tokens
                     sequence.stopped = item.finish_reason == "stop"
                     break
+                call.room.take(len(item.token_ids), item.top)
                 for place, token in enumerate(item.token_ids):
                     sequence.tokens.append(token)
                     sequence.logprobs.append(item.logprobs[place])
                     if item.top is not None:
                         sequence.top.append(item.top[place])
-                    if stops:
+                    if call.stops:
                         scanner.take(detokenizer.take([token]))
                         if scanner.stop_string is not None:
                             sequence.cached, sequence.stopped = item.cached_tokens, True

@@ -6,6 +6,7 @@ Field numbers are those of tinker 0.38. Arrays are little-endian bytes.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -66,8 +67,8 @@ class ForwardBackward:
 class SampledSequence:
     """A sampled sequence."""
 
-    tokens: list[int]
-    logprobs: list[float]
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
     stopped: bool
     """False: the limit of tokens ended it."""
     top: list[list[tuple[int, float]]] | None = None
