@@ -12,6 +12,7 @@ from hud.client import connect
 from hud.errors import UsageError
 from hud.trace import parse_trace
 from hud_integrations.otlp import attributes, otlp_traces
+from hud_integrations.otlp_receiver import received_spans
 from hud_integrations.otlp_receiver.spans import spans_of_json, spans_of_protobuf
 from hud_integrations.shared.protobuf import data, double, integer
 
@@ -322,3 +323,13 @@ def test_spans_without_a_model_make_no_run(home):
 def test_too_many_spans_are_refused():
     with pytest.raises(UsageError, match="at most 50,000 spans"):
         spans_of_json(json.dumps(request_of(*[span(0, "x", {})] * 50_001)).encode())
+
+
+def test_a_conversation_that_grows_without_end_is_refused(home, monkeypatch):
+    """Each upload reads all spans of its conversation: memory would grow with it."""
+    monkeypatch.setattr(received_spans, "MOST_BYTES", 5000)
+    first = chat(0, [said("user", "hi")], said("assistant", "a" * 2000))
+    assert send(request_of(first)).status_code == 200
+    answer = send(request_of(chat(1, [said("user", "hi")], said("assistant", "b" * 5000))))
+    assert (answer.status_code, "together" in answer.text) == (400, True)
+    assert len(runs()) == 1

@@ -8,6 +8,7 @@ from tests.dashboard.recorded import record
 from hud.errors import NotFoundError, UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
+from hud.platform.labels import datasets
 from hud.platform.labels.agreement import agreement, alpha, kappa
 from hud.platform.labels.datasets import dataset
 from hud.platform.labels.labels import Labels
@@ -182,7 +183,7 @@ def say(trace, text):
     )
 
 
-def test_labels_become_tasks_conversations_and_preferences(platform):
+def test_labels_become_tasks_conversations_and_preferences(platform, monkeypatch):
     task = {"env": "shop", "id": "buy", "args": {"n": 1}}
     traces = traces_of(platform, record(platform, "Evening", {"a": [1.0, 0.0, 0.5]}, task=task))
     labels = Labels(platform.store, LOCAL_TEAM)
@@ -206,3 +207,6 @@ def test_labels_become_tasks_conversations_and_preferences(platform):
     labels.put("run", traces[1], "correct", "bo", 1.0, None)
     (pair,) = dataset(labels, "correct", "preferences", None, None)
     assert pair["values"] == [1, 0.5]
+    monkeypatch.setattr(datasets, "MOST_BYTES", 100)
+    with pytest.raises(UsageError, match="Take fewer"):
+        dataset(labels, "correct", "sft", None, None)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from pydantic import ValidationError
 
 import hud.client
 from hud import Environment, record_outcome
@@ -11,6 +12,7 @@ from hud.client import connect
 from hud.client.recording import MemoryRecorder
 from hud.errors import NotFoundError, UsageError
 from hud.eval import Taskset
+from hud.platform.store import outcomes as stored_outcomes
 from hud.platform.store import tables
 from hud.platform.store.ingest import ingest
 from hud.platform.store.outcomes import GradeRule, NewestRule, SumRule, reward_by
@@ -64,6 +66,8 @@ def reward_of(trace):
         (SumRule(weights={"resolved": 2.0, "grade": 0.5}), 1.0, {"resolved": 1.0}, 2.5),
         (SumRule(weights={"resolved": 2.0, "grade": 0.5}), None, {"resolved": 1.0}, 2.0),
         (SumRule(weights={"resolved": 2.0}), 0.25, {"other": 1.0}, 0.25),
+        (SumRule(weights={"a": 1e100, "b": 1e100}), None, {"a": 1e100, "b": 1e100}, None),
+        (SumRule(weights=dict.fromkeys("abc", 1e100)), 1e300, dict.fromkeys("abc", 1e208), None),
     ],
 )
 def test_rules(rule, graded, outcomes, reward):
@@ -185,3 +189,25 @@ def test_a_training_pass_stores_the_reward_that_it_used_and_its_rule(home):
     ask("post", f"/v2/trace/{trace}/outcome", {"name": "resolved", "value": 1.0})
     (row,) = store.rows(tables.trainer_logprobs.select())
     assert (row.reward, row.reward_rule) == (0.25, 1)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [{"a": float("inf")}, {"a": float("nan")}, {"a" * 201: 1.0}, {str(n): 1.0 for n in range(101)}],
+)
+def test_a_rule_has_a_size_and_finite_weights(weights):
+    with pytest.raises(ValidationError):
+        SumRule(weights=weights)
+
+
+def test_outcomes_of_a_run_have_a_number_and_a_size(home, monkeypatch):
+    monkeypatch.setattr(stored_outcomes, "MOST_OUTCOMES", 2)
+    job = played()
+    path = f"/v2/trace/{job.runs[0].trace_id}/outcome"
+    outcome = {"name": "resolved", "value": 1.0}
+    with pytest.raises(UsageError, match="200 characters"):
+        ask("post", path, {**outcome, "source": "x" * 201})
+    for _ in range(2):
+        ask("post", path, outcome)
+    with pytest.raises(UsageError, match="2 outcomes, which are the most"):
+        ask("post", path, outcome)

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
+from hud.errors import UsageError
 from hud.exchange import ForeignJob, ForeignRun
 from hud.exchange.foreign_runs import job_id_of
 from hud.exchange.redaction import Redaction
@@ -30,6 +31,8 @@ from hud_integrations.otlp_receiver.span_runs import runs_of_spans
 from hud_integrations.otlp_receiver.spans import Span
 
 SOURCE = "otlp"
+MOST_BYTES = 64 << 20
+"""Size of the spans of one trace, or of the traces of one conversation: each upload reads all of them."""
 _TEXTS = ("name", "attributes", "events", "message")
 """Fields of a span that are redacted."""
 _CONVERSATIONS = ("gen_ai.conversation.id", "session.id")
@@ -119,13 +122,19 @@ class _Runs:
             Batch.of(self._store, self._team, events).write(self._connection)
 
     def _spans(self, traces: Sequence[str]) -> list[Span]:
-        """Return all stored spans of traces."""
-        table, spans = tables.spans, []
+        """Return all stored spans of traces. Raises `UsageError` where they are too large together."""
+        table, spans, size = tables.spans, [], 0
         for some in in_parts(traces):
             query = sa.select(table.c.span).where(
                 table.c.trace_id.in_(some), table.c.schema == SOURCE
             )
             for payload in self._connection.execute(query).scalars():
+                size += len(payload)
+                if size > MOST_BYTES:
+                    raise UsageError(
+                        f"The spans of the conversation of the trace {traces[0]!r} have more than {MOST_BYTES >> 20} MiB "
+                        "together. Begin another one."
+                    )
                 spans.append(exact_json.loads(payload))
                 if has_attachments(payload):
                     attach(self._store.blobs, self._team, spans[-1])

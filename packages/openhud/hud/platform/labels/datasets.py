@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from hud import exact_json
+from hud.errors import UsageError
 from hud.platform.labels.labels import Labels
 from hud.platform.store import records
 from hud.trace.trajectory_export import trajectory_line
@@ -15,6 +16,10 @@ from hud.trace.trajectory_export import trajectory_line
 Form = Literal["taskset", "sft", "preferences"]
 MOST_RUNS = 5_000
 """Labelled runs of one data set, those with the newest labels."""
+MOST_LABELS = 100_000
+"""Labels that are read for one data set, the newest ones."""
+MOST_BYTES = 64 << 20
+"""Size of the runs of one data set, as lines of an export: they are in memory together."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +42,27 @@ def dataset(
     - `sft`: `messages`, and the `value`
     - `preferences`: `prompt`, `chosen` and `rejected` of two runs of one task with one prompt and different values, each run at
       most once; the best is paired with the worst
+
+    Raises `UsageError` where the runs have more than `MOST_BYTES` together.
     """
     values: defaultdict[str, list[float]] = defaultdict(list)
-    for label in labels.page("run", name=name, limit=100_000)[0]:
-        if label["value"] is not None:
-            values[label["subject_id"]].append(label["value"])
+    for trace_id, value in labels.values(name, MOST_LABELS):
+        values[trace_id].append(value)
     means = {trace: fmean(rated) for trace, rated in values.items()}
     wanted = [
         trace
         for trace, value in means.items()
         if (least is None or value >= least) and (most is None or value <= most)
     ]
-    rated = [_rated(labels, trace, means[trace]) for trace in wanted[:MOST_RUNS]]
+    rated, size = [], 0
+    for trace_id in wanted[:MOST_RUNS]:
+        row, row_size = _rated(labels, trace_id, means[trace_id])
+        rated.append(row)
+        size += row_size
+        if size > MOST_BYTES:
+            raise UsageError(
+                f"The runs of this data set have more than {MOST_BYTES >> 20} MiB together. Take fewer: set least or most."
+            )
     if form == "taskset":
         return _tasks(rated)
     if form == "sft":
@@ -60,12 +74,15 @@ def dataset(
     return _pairs(rated)
 
 
-def _rated(labels: Labels, trace_id: str, value: float) -> _Rated:
+def _rated(labels: Labels, trace_id: str, value: float) -> tuple[_Rated, int]:
+    """Return a labelled run, and the size of its line in an export."""
     run = records.find_run(labels.store, labels.team, trace_id)
     trace = records.whole_trace(labels.store, run)
-    line = exact_json.loads(trajectory_line(run, trace, None))
+    written = trajectory_line(run, trace, None)
+    line = exact_json.loads(written)
     count = len(line["messages"]) - len(line["completion"])
-    return _Rated(value, run, line["messages"][:count], line["completion"])
+    row = _Rated(value, run, line["messages"][:count], line["completion"])
+    return row, len(written)
 
 
 def _tasks(rated: list[_Rated]) -> list[dict[str, Any]]:

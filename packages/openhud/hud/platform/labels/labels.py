@@ -83,6 +83,18 @@ class Labels:
         rows, total = self.store.page(order, limit, offset)
         return [_shown(row) for row in rows], total
 
+    def values(self, name: str, limit: int) -> list[tuple[str, float]]:
+        """Return the runs of a label that has values, each with the value of each rater, newest first; at most `limit`."""
+        labels = tables.labels
+        query = sa.select(labels.c.subject_id, labels.c.value).where(
+            labels.c.team_id == self.team,
+            labels.c.kind == "run",
+            labels.c.name == name,
+            labels.c.value.is_not(None),
+        )
+        rows = self.store.rows(query.order_by(labels.c.created_at.desc(), labels.c.id).limit(limit))
+        return [(row.subject_id, row.value) for row in rows]
+
     def names(self) -> list[str]:
         """Return the names of the team's labels, in order."""
         labels = tables.labels

@@ -23,6 +23,15 @@ REWARD = "reward"
 """Name of the outcome that is the reward of a run without a grade, where no rule is set."""
 GRADE = "grade"
 """Name by which a weighted sum has the grade's reward among its terms."""
+LONGEST_NAME = 200
+MOST_OUTCOMES = 1000
+"""Outcomes of one run: each of them is read whenever another one is added."""
+MOST_TERMS = 100
+"""Terms of a weighted sum."""
+
+
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+Weight = Annotated[float, Field(allow_inf_nan=False, ge=-1e100, le=1e100)]
 
 
 class _Rule(BaseModel):
@@ -39,17 +48,17 @@ class NewestRule(_Rule):
     """The newest outcome of a name; without one, the grade's reward."""
 
     kind: Literal["newest"] = "newest"
-    name: str
+    name: Name
 
 
 class SumRule(_Rule):
     """A weighted sum of the newest outcomes, the grade (`grade`) among them; those that are missing count 0.
 
-    Without any of its outcomes it is the grade's reward.
+    Without any of its outcomes it is the grade's reward; a sum that is no reward is not measured.
     """
 
     kind: Literal["sum"] = "sum"
-    weights: dict[str, float] = Field(min_length=1)
+    weights: dict[Name, Weight] = Field(min_length=1, max_length=MOST_TERMS)
 
 
 Rule = Annotated[GradeRule | NewestRule | SumRule, Field(discriminator="kind")]
@@ -67,9 +76,13 @@ def reward_by(rule: Rule, graded: float | None, outcomes: Mapping[str, float]) -
             if not rule.weights.keys() & outcomes.keys():
                 return graded
             values = {**outcomes, **({} if graded is None else {GRADE: graded})}
-            return math.fsum(
-                weight * values.get(name, 0.0) for name, weight in rule.weights.items()
-            )
+            try:
+                total = math.fsum(
+                    weight * values.get(name, 0.0) for name, weight in rule.weights.items()
+                )
+            except (OverflowError, ValueError):  # Beyond all floats, or infinities of both signs.
+                return None
+            return total if abs(total) <= tables.LARGEST_REWARD else None
 
 
 def add_outcome(
@@ -107,8 +120,10 @@ def append(
     supersedes: str | None = None,
 ) -> dict[str, Any]:
     """Add an outcome, in a transaction. Raises `NotFoundError` and `UsageError` as `add_outcome` does."""
-    if not name or len(name) > 200:
-        raise UsageError("The name of an outcome has 1 to 200 characters.")
+    if not 0 < len(name) <= LONGEST_NAME or len(source or "") > LONGEST_NAME:
+        raise UsageError(
+            f"The name of an outcome, and its source, have 1 to {LONGEST_NAME} characters."
+        )
     if not (math.isfinite(value) and abs(value) <= tables.LARGEST_REWARD):
         raise UsageError(f"The value of an outcome is a number, not {value}.")
     runs, outcomes = tables.runs, tables.outcomes
@@ -117,6 +132,9 @@ def append(
     ).scalar()
     if owner != team:
         raise NotFoundError(f"There is no trace {trace_id!r}; `hud jobs` lists what was recorded.")
+    count = sa.select(sa.func.count()).where(outcomes.c.trace_id == trace_id)
+    if connection.execute(count).scalar_one() >= MOST_OUTCOMES:
+        raise UsageError(f"The run has {MOST_OUTCOMES:,} outcomes, which are the most.")
     if supersedes is not None:
         query = sa.select(outcomes.c.trace_id).where(outcomes.c.id == supersedes)
         if connection.execute(query).scalar() != trace_id:
