@@ -67,6 +67,8 @@ def test_a_text_of_a_stranger_takes_time_in_proportion_to_its_length(text):
 def test_a_rule_that_is_no_expression_is_refused():
     with pytest.raises(UsageError, match="no regular expression"):
         Redaction(["("])
+    with pytest.raises(UsageError, match="at most 100"):
+        Redaction(["a"] * 101)
 
 
 def test_keys_are_redacted_before_anything_is_stored(tmp_path, imported, home, capsys):

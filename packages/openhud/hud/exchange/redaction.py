@@ -7,7 +7,7 @@ hold the text still.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,13 +34,16 @@ _KINDS = {
 _FIELDS = ("slug", "task", "error", "content", "grade", "extra")
 """Fields of a run that are redacted, besides its steps."""
 LONGEST_PATTERN = 500
+MOST_RULES = 100
 
 
 class Redaction:
     """Rules, applied to plain data."""
 
-    def __init__(self, rules: Iterable[str]) -> None:
-        """Raises `UsageError` for a rule that is no regular expression, or too long."""
+    def __init__(self, rules: Sequence[str]) -> None:
+        """Raises `UsageError` for a rule that is no regular expression, or too long, and for too many."""
+        if len(rules) > MOST_RULES:
+            raise UsageError(f"There are at most {MOST_RULES} redaction rules of a source.")
         self._patterns: list[tuple[str, re.Pattern[str]]] = []
         for rule in rules:
             if len(rule) > LONGEST_PATTERN:

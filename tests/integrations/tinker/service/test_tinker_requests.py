@@ -146,6 +146,15 @@ async def test_a_repeated_request_joins_the_first_and_runs_once(api):
     assert (await api.result(await api.step(model, 4)))["metrics"]["step:max"] == 2.0
 
 
+async def test_a_number_of_another_kind_of_request_is_refused(api):
+    """Their bodies may be equal: a client would take the path of one save for that of the other."""
+    _, model = await api.model()
+    body = {"model_id": model, "seq_id": 1, "path": "a"}
+    await api.post("save_weights", body)
+    answer = await api.post("save_weights_external", body, status=400)
+    assert "to another path" in answer["detail"]
+
+
 async def test_a_request_whose_result_was_dropped_is_not_run_again(api, monkeypatch):
     monkeypatch.setattr(futures, "FETCHED_SECONDS", 0.0)
     _, model = await api.model()

@@ -56,16 +56,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Content:
-    """Body of a request, by which a repeated one is recognized."""
+    """Path and body of a request, by which a repeated one is recognized."""
 
     digest: str
     size: int
     """Bytes."""
 
     @classmethod
-    def of(cls, body: bytes) -> Content:
-        """Return the content of a body."""
-        return cls(hashlib.sha256(body).hexdigest(), len(body))
+    def of(cls, path: str, body: bytes) -> Content:
+        """Return the content of a request."""
+        digest = hashlib.sha256(path.encode() + b"\0")
+        digest.update(body)
+        return cls(digest.hexdigest(), len(body))
 
 
 @dataclass
@@ -109,8 +111,8 @@ class Futures:
         if earlier is not None:
             if earlier.content != content:
                 raise UsageError(
-                    f"The request {request_id!r} was sent before with another body; give each request a number or an "
-                    "idempotency key of its own."
+                    f"The request {request_id!r} was sent before with another body or to another path; give each request a "
+                    "number or an idempotency key of its own."
                 )
             return False
         team, overhead = who.team_id, _OVERHEAD_BYTES + sys.getsizeof(request_id)

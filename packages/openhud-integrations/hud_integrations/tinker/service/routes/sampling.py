@@ -43,10 +43,10 @@ _INLINE_BYTES = 1 << 20
 
 
 async def _content(request: Request) -> Content:
-    body = await request.body()
-    return (
-        Content.of(body) if len(body) < _INLINE_BYTES else await run_in_threadpool(Content.of, body)
-    )
+    body, path = await request.body(), request.url.path
+    if len(body) < _INLINE_BYTES:
+        return Content.of(path, body)
+    return await run_in_threadpool(Content.of, path, body)
 
 
 SentContent = Annotated[Content, Depends(_content)]

@@ -274,4 +274,4 @@ def _fail_in_turn(request: Request, sent: bytes) -> None:
     async def work() -> Answer:
         raise UsageError("The request was refused when it was sent.")
 
-    _in_turn(tinker, training, who, Content.of(sent), body.seq_id, work)
+    _in_turn(tinker, training, who, Content.of(request.url.path, sent), body.seq_id, work)
