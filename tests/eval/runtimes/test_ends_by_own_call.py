@@ -13,6 +13,7 @@ import pytest
 
 from hud.environment import Task
 from hud.eval import ForkRuntime, SubprocessRuntime, rollout
+from hud.eval.runtimes import process_loss
 from hud.trace import ToolCall
 from hud.trace.recording.recorder import NullRecorder
 
@@ -63,6 +64,14 @@ def stop_both_later() -> str:
     subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True)
 
 @env.tool
+def lower(limit: str) -> str:
+    code = (
+        "import resource, sys, time; time.sleep(0.3); number = getattr(resource, sys.argv[2]); "
+        "resource.prlimit(int(sys.argv[1]), number, (1, resource.getrlimit(number)[1]))"
+    )
+    subprocess.Popen([sys.executable, "-c", code, str(os.getpid()), limit], start_new_session=True)
+
+@env.tool
 async def copy() -> str:
     for _ in range(3):
         os.fork()
@@ -84,6 +93,12 @@ async def one(end: str = ""):
     answer = yield "Say hello"
     if end == "in grading":
         os._exit(3)
+    if end.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, end))
+    if end == "needs files":
+        with open(os.devnull, "wb") as file:
+            file.write(bytes(1 << 20))
+        subprocess.run(["/bin/true"], check=True)
     yield 1.0 if answer == "hello" else 0.0
 """
 ENDS = [
@@ -208,11 +223,63 @@ async def test_an_agent_that_waits_past_a_limit_of_the_runtime_has_reward_0(sour
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_an_end_by_the_environments_own_code_has_no_reward(source, runtime, end):
     async def agent(run):
-        await run.call_tool(ToolCall(id="1", name="pid", arguments={}))
+        del run
 
     task = Task(env="fragile", id="one", args={"end": end})
     run = await play(RUNTIMES[runtime](source), agent, task)
     assert (run.failure_kind, run.reward) == ("environment", None), run.error
+
+
+@pytest.mark.parametrize("sent", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_a_signal_in_grading_is_the_failure_of_an_agent_that_used_a_tool(
+    source, runtime, sent
+):
+    """A process that it left can send any signal in the moment in which grading begins, and void a wrong answer."""
+
+    async def agent(run):
+        await run.call_tool(ToolCall(id="1", name="pid", arguments={}))
+        return "wrong"
+
+    async def idle(run):
+        return "wrong"
+
+    task = Task(env="fragile", id="one", args={"end": sent})
+    run = await play(RUNTIMES[runtime](source), agent, task)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
+    run = await play(RUNTIMES[runtime](source), idle, task)
+    assert (run.failure_kind, run.reward) == ("environment", None), run.error
+
+
+@pytest.mark.parametrize(("wait", "kind"), [(3.5, "agent"), (0.0, "infrastructure")])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_an_earlier_lack_of_memory_explains_no_kill(source, monkeypatch, runtime, wait, kind):
+    """An agent can fill its workspace's memory at first, and kill its environment instead of being graded."""
+    kills = [7]
+    monkeypatch.setattr(process_loss, "oom_kills", lambda: kills[0])
+
+    async def agent(run):
+        await run.call_tool(ToolCall(id="1", name="pid", arguments={}))
+        kills[0] += 1
+        await asyncio.sleep(wait)
+        await run.call_tool(ToolCall(id="2", name="end", arguments={"how": "SIGKILL"}))
+
+    run = await play(RUNTIMES[runtime](source), agent)
+    assert run.failure_kind == kind, run.error
+
+
+@pytest.mark.parametrize("limit", ["RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_AS", "RLIMIT_NPROC"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_a_limit_that_a_process_of_a_tool_lowers_fails_no_grader(source, runtime, limit):
+    async def agent(run):
+        await run.call_tool(ToolCall(id="1", name="lower", arguments={"limit": limit}))
+        await asyncio.sleep(1.5)
+        return "wrong"
+
+    run = await play(
+        RUNTIMES[runtime](source), agent, Task(env="fragile", id="one", args={"end": "needs files"})
+    )
+    assert (run.failure_kind, run.reward) in [(None, 0.0), ("agent", 0.0)], run.error
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import resource
 import signal
 import sys
 import threading
@@ -36,6 +37,7 @@ _PASS_SECONDS = 0.001
 _STARTS = frozenset(
     ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec")
 )
+_LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
 """The function of libc; None outside of Linux."""
 _of_parts: set[Process] = set()
@@ -92,18 +94,43 @@ class RunProcesses:
         RunProcesses.watched = True
         self._before: set[Process] | None = None
         """Processes of the environment; None before the first prompt."""
+        self._limits: dict[int, tuple[int, int]] = {}
+        """Resource limits of this process at the prompt: a process of a tool's can lower them."""
 
     def begin(self) -> None:
         """Note the processes that are the environment's: those that run now."""
         _end_copies()
         # Orphans are this process's children, too: without a child there is no descendant.
         running = descendants(os.getpid()) if has_children() else ()
+        self._limits = {limit: resource.getrlimit(limit) for limit in _LIMITS}
         self._before = {descendant.process for descendant in running if descendant is not None}
 
     async def end(self) -> list[str]:
-        """Kill the run's processes, and return their names. Raises `AgentFault` for processes that do not end."""
+        """Kill the run's processes, and return their names; this process's limits are as before its prompt.
+
+        Raises `AgentFault` for processes that do not end, and for limits that cannot be raised again.
+        """
         if self._before is None:
             return []
+        self._restore_limits()  # The search for processes opens files.
+        try:
+            return await self._ended()
+        finally:
+            self._restore_limits()
+
+    def _restore_limits(self) -> None:
+        for limit, before in self._limits.items():
+            if resource.getrlimit(limit) == before:
+                continue
+            try:
+                resource.setrlimit(limit, before)
+            except (OSError, ValueError):
+                raise AgentFault(
+                    "A tool lowered a resource limit of its environment's process, which cannot be raised for grading."
+                ) from None
+
+    async def _ended(self) -> list[str]:
+        """Kill the run's processes, and return their names."""
         if _thread._count() and any(map(is_abandoned, threading.enumerate())):
             sys.addaudithook(_refuse)
         if not has_children():

@@ -14,7 +14,7 @@ from hud.environment.processes.process_tree import children
 from hud.environment.processes.reaper import kill, reaped_command, signalled
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.runtimes.interpreter import Interpreter
-from hud.eval.runtimes.process_loss import loss_of, oom_kills
+from hud.eval.runtimes.process_loss import MemoryShortage, loss_of
 from hud.processes.child import Child
 from hud.processes.tail import Tail
 
@@ -42,7 +42,7 @@ class ServedProcess:
         self.child = child
         self.one_run = one_run
         self._errors = errors
-        self._oom_kills = oom_kills()
+        self._shortage = MemoryShortage()
         self._announced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # To the end: a full pipe would block the environment.
         self._reading = asyncio.create_task(self._find_port(output, on_output))
@@ -116,7 +116,7 @@ class ServedProcess:
         except TimeoutError:
             return Loss("it closed its connection, but runs on", alone=self.one_run)
         words = await self._errors.text()
-        lacked_memory = oom_kills() != self._oom_kills
+        lacked_memory = self._shortage.is_recent
         return loss_of(status, words, alone=self.one_run, lacked_memory=lacked_memory)
 
     async def end(self) -> None:
@@ -134,6 +134,7 @@ class ServedProcess:
         """Resume the process that watches the environment's, each second: a run that stopped both would hold up its grade."""
         while self.child.status is None:
             self.child.signal(signal.SIGCONT)
+            self._shortage.observe()
             await asyncio.sleep(_RESUME_SECONDS)
 
     async def _find_port(

@@ -22,7 +22,7 @@ from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.errors import AgentFault, EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.interpreter import Interpreter, told_exit
-from hud.eval.runtimes.process_loss import loss_of, oom_kills, takes_most_memory
+from hud.eval.runtimes.process_loss import MemoryShortage, loss_of, takes_most_memory
 from hud.eval.runtimes.zygote import MESSAGE_BYTES
 from hud.trace import ToolSpec
 
@@ -123,7 +123,7 @@ class WarmServer:
         self._ready: asyncio.Future[None] = self.loop.create_future()
         self.children: dict[int, Child] = {}
         self._numbers = count(1)
-        self._oom_kills = oom_kills()
+        self._shortage = MemoryShortage()
         self._pid = os.getpid()
         self._resuming: asyncio.TimerHandle | None = None
         self.loop.add_reader(control, self._hear)
@@ -192,14 +192,15 @@ class WarmServer:
 
     @property
     def lacked_memory(self) -> bool:
-        """True if the kernel killed a process of this machine for want of memory since this server started."""
-        return oom_kills() != self._oom_kills
+        """True if the kernel has just killed a process of this machine for want of memory."""
+        return self._shortage.is_recent
 
     def _keep_running(self) -> None:
         """Resume the server each second while it has runs: a run that is stopped as well would be held up, and its grade."""
         self._resuming = None
         if not self.dead and self.children:
             self.resume()
+            self._shortage.observe()
             self._resuming = self.loop.call_later(_RESUME_SECONDS, self._keep_running)
 
     def resume(self) -> None:

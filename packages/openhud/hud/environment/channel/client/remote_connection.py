@@ -1,7 +1,7 @@
 """The agent's side of the control channel: `Connection` over a stream.
 
 Handles frames, faults and time-outs. The code that started the environment's process passes `why_lost`, which returns how
-the process ended. An end of a process that serves this run alone is the agent's failure if a call of the run was under way.
+the process ended. An end of a process that serves this run alone is the agent's failure once its agent has called a tool.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ class Loss:
     fault: type[RolloutError] = EnvironmentFault
     alone: bool = False
     """True if the lost process served this run alone, so that no other run can have ended it."""
-    killed: bool = False
-    """True if a program ended it by a signal: a process that an earlier call left running may have, too."""
     passed_limit: bool = False
     """True if it passed a limit of the run, which holds in the agent's turns, too."""
 
@@ -213,19 +211,14 @@ class RemoteConnection(RemoteRun):
                     future.set_exception(self._fault(loss))
 
     def _attributed(self, loss: Loss) -> Loss:
-        """Return the loss, as the agent's failure where a call of this run, or what it left, has ended its own process.
+        """Return the loss, as the agent's failure where a call of this run, or what it left, can have ended its own process.
 
-        While no code of the environment alone executes, a process that an earlier call left running sends any signal.
+        What a call left running can send any signal, lower any limit, and wait for the moment in which grading begins.
         """
         if loss.fault is not EnvironmentFault or not loss.alone:
             return loss
-        methods = self._unanswered.values()
-        in_turn = _OWN.isdisjoint(methods)
-        by_agent = (
-            _CALL in methods
-            or (self.acted and (loss.killed or in_turn))
-            or (loss.passed_limit and in_turn)
-        )
+        in_turn = _OWN.isdisjoint(self._unanswered.values())
+        by_agent = self.acted or (loss.passed_limit and in_turn)
         return replace(loss, fault=AgentFault) if by_agent else loss
 
     def _settle(self, frame: dict[str, Any]) -> None:
