@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from time import monotonic
 from typing import Any
 
@@ -20,7 +21,7 @@ from hud.platform.search.run_words import run_texts, tagged_words, texts_of
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 
-RUNS_AT_ONCE = 200
+RUNS_AT_ONCE = 500
 IDLE_SECONDS = 0.5
 """Pause of a server that has nothing to index."""
 RECORDED = "recorded"
@@ -93,7 +94,7 @@ def index_some(store: Store, team: str | None = None) -> int:
         rows = {row.trace_id: row for row in connection.execute(query).all()}
         texts = texts_of(connection, traces)
     words = {
-        trace: tagged_words({**run_texts(texts[trace], row), **_labels(row)})
+        trace: f"{tagged_words(run_texts(texts[trace], row))} {_label_words(row)}"
         for trace, row in rows.items()
     }
     with store.begin() as connection:
@@ -154,15 +155,22 @@ def _indexed(number: int, run: Any) -> dict[str, Any]:
     }
 
 
-def _labels(run: Any) -> dict[str, list[str]]:
+def _label_words(run: Any) -> str:
     task = None if run.task is None else exact_json.loads(run.task)
     task = task if isinstance(task, dict) else {}
-    return {
-        "task": [run.slug or "", str(task.get("id") or "")],
-        "env": [str(task.get("env") or "")],
-        "model": [run.model or ""],
-        "job": [run.job_id or "", run.job_name or ""],
-        "status": [run.status],
-        "failure": [run.failure_kind or ""],
-        "source": [run.source or RECORDED],
-    }
+    labels = (
+        _words_of_label("task", run.slug or "", str(task.get("id") or "")),
+        _words_of_label("env", str(task.get("env") or "")),
+        _words_of_label("model", run.model or ""),
+        _words_of_label("job", run.job_id or "", run.job_name or ""),
+        _words_of_label("status", run.status),
+        _words_of_label("failure", run.failure_kind or ""),
+        _words_of_label("source", run.source or RECORDED),
+    )
+    return " ".join(filter(None, labels))
+
+
+@lru_cache(1024)
+def _words_of_label(field: str, *texts: str) -> str:
+    """Return the words of a label; the runs of a job have most of them in common."""
+    return tagged_words({field: texts})

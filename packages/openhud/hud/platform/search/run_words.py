@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,6 +24,15 @@ MOST_WORDS = 20_000
 _DEEPEST = 4
 """Nesting of lists and objects around a text: messages, a message, its blocks, a block."""
 
+_ALPHABET = bytes(
+    ord(char.lower()) if char.isalnum() else ord(" ") for char in map(chr, range(128))
+)
+_PLAIN = _ALPHABET + bytes(128)
+"""ASCII letters in lower case and digits; a space for every other character."""
+_LETTERS = bytes(ord("0") if char != ord(" ") else char for char in _PLAIN)
+_LONG_WORD = b"0" * 65
+"""`_LETTERS` of a word that is longer than one that is indexed."""
+
 Texts = dict[str, list[str]]
 """Texts of a run, by field."""
 
@@ -35,10 +45,10 @@ def texts_of(connection: sa.Connection, traces: Sequence[str]) -> dict[str, Text
         .where(steps.c.trace_id.in_(traces), sa.func.length(steps.c.payload) <= LONGEST_STEP)
         .order_by(steps.c.trace_id, steps.c.step_id)
     )
-    texts: dict[str, Texts] = {trace: defaultdict(list) for trace in traces}
+    payloads: dict[str, list[bytes]] = {trace: [] for trace in traces}
     for trace, payload in connection.execute(query).all():
-        _add_step(texts[trace], payload)
-    return texts
+        payloads[trace].append(payload)
+    return {trace: _step_texts(steps) for trace, steps in payloads.items()}
 
 
 def run_texts(texts: Texts, run: Any) -> Texts:
@@ -54,7 +64,7 @@ def tagged_words(texts: Mapping[str, Iterable[str]]) -> str:
     """Return the words of texts, each with the tag of its field."""
     tagged = []
     for field, parts in texts.items():
-        words = WORD.findall("\n".join(parts).lower())
+        words = words_of("\n".join(parts))
         phrase = PHRASES.get(field, _PHRASE)
         if len(words) > phrase:
             later = dict.fromkeys(words[phrase:])
@@ -65,14 +75,38 @@ def tagged_words(texts: Mapping[str, Iterable[str]]) -> str:
     return " ".join(tagged)
 
 
-def _add_step(texts: Texts, payload: bytes) -> None:
-    """Add the texts of a step; none of a payload that is no step."""
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case: what `WORD` finds, several times as fast where the text is ASCII."""
+    if text.isascii():
+        plain = text.encode().translate(_PLAIN)
+        if _LONG_WORD not in plain.translate(_LETTERS):
+            return plain.decode().split()
+    return WORD.findall(text.lower())
+
+
+def _step_texts(payloads: Sequence[bytes]) -> Texts:
+    """Return the texts of a run's steps; none of a payload that is no step."""
+    texts: Texts = defaultdict(list)
+    for step in _steps(payloads):
+        if isinstance(step, dict):
+            _add_step(texts, step)
+    return texts
+
+
+def _steps(payloads: Sequence[bytes]) -> list[Any]:
+    """Return the values of payloads that are JSON."""
     try:
-        step = exact_json.loads(payload)
+        # Hot path: one document is read sooner than its parts.
+        return list(exact_json.loads(b"[%b]" % b",".join(payloads)))
     except exact_json.JSONDecodeError:
-        return
-    if not isinstance(step, dict):
-        return
+        steps = []
+        for payload in payloads:
+            with suppress(exact_json.JSONDecodeError):
+                steps.append(exact_json.loads(payload))
+        return steps
+
+
+def _add_step(texts: Texts, step: dict[str, Any]) -> None:
     source = step.get("source")
     if source == "agent":
         for part in ("messages", "content", "refusal"):
