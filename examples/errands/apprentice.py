@@ -31,9 +31,11 @@ from hud.trace import (
 from hud_integrations.programs.mini_swe_agent import MiniSWEAgentConfig
 
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+OPTIONS = ("-c", "mini.yaml", "-c", "agent.instance_template=Please solve this issue: {{task}}")
+"""Options of the program: its configuration, with a prompt of one line in place of 500 tokens, which a tiny policy learns sooner."""
 MARK = "THE ERRAND"
 """Stands for the errand in the form."""
-RIGHT = 0.5
+RIGHT = 0.6
 """Share of right commands."""
 
 
@@ -61,7 +63,7 @@ def form_of_program() -> Form:
         with tempfile.TemporaryDirectory() as folder:
             access = {"OPENAI_API_BASE": address, "OPENAI_API_KEY": "none", "HOME": folder}
             subprocess.run(
-                ["mini", "-m", "openai/model", "-t", MARK, "-y", "--exit-immediately"],
+                ["mini", "-m", "openai/model", "-t", MARK, "-y", "--exit-immediately", *OPTIONS],
                 cwd=folder,
                 env={"PATH": os.environ["PATH"], **variables, **access},
                 stdin=subprocess.DEVNULL,

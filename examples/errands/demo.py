@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from apprentice import apprentice_run, form_of_program
+from apprentice import OPTIONS, apprentice_run, form_of_program
 
 import demo_driver
 from demo_driver import Progress
@@ -31,15 +31,16 @@ from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
 from hud_integrations.programs.mini_swe_agent import MiniSWEAgentConfig
 
-SIZES = {"vocab_size": 2048, "hidden": 128, "layers": 3, "max_context": 4096}
-IMITATED_RUNS = 800
+SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3, "max_context": 1024}
+IMITATED_RUNS = 2400
 SPOKEN_RUNS = 200
 """Runs whose words the tokenizer is learned from."""
 WARM_UP = {"epochs": 1, "batch": 8, "lr": 2e-3}
 GRPO: dict[str, Any] = {
     **demo_driver.GRPO,
     "agent": "mini-swe-agent",
-    "tasks_per_step": 4,
+    "agent_settings": {"arguments": list(OPTIONS)},
+    "tasks_per_step": 2,
     "lr": 1e-3,
     "lr_floor": 0.3,
     "warmup_steps": 1,
@@ -48,7 +49,7 @@ GRPO: dict[str, Any] = {
     "max_turns": 3,
     "max_concurrent": 8,
     "eval_every": 0,
-    "eval_group": 2,
+    "eval_group": 3,
     "keep": 2,
 }
 
@@ -65,7 +66,7 @@ class Demo(demo_driver.Demo):
         "GRPO on the program's runs, judged on errands it never trains on",
     )
     unseen = "errands"
-    default_steps = 40
+    default_steps = 12
     folder_name = ".demo-program"
 
     def __init__(self, progress: Progress) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from hud import Environment
 from hud.environment import WorkspaceLimits
 
-NAMES = ("amber", "black", "coral", "green", "ivory", "lemon")
+NAMES = ("amber", "black", "coral", "green", "ivory", "lemon", "olive", "white")
 """Names of the files; each holds its name."""
 
 Kind = Literal["copy", "move", "delete", "empty"]
