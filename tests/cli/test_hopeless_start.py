@@ -69,7 +69,7 @@ def test_the_printed_commands_lead_from_random_weights_to_a_policy_that_earns(hu
     assert "Its weights are random" in said
     record, learn, train = commands(said, "Next: ", "Then: ")
     assert record == "eval tasks.py claude --all --group 4"
-    assert learn.startswith("train tiny tasks.py --from-job latest --epochs ")
+    assert learn.startswith("train tiny tasks.py --from latest --epochs ")
     assert train == "train tiny tasks.py"
     # Nothing is recorded yet that earned something: the sentence says what to record.
     assert "Record some first" in hud(learn, code=2)
@@ -79,7 +79,7 @@ def test_the_printed_commands_lead_from_random_weights_to_a_policy_that_earns(hu
     said = hud(f"{TRAIN} --steps 1")
     assert "All 8 runs of step 1 have reward 0. tiny has random weights" in said
     (learn,) = commands(said, "hud ")
-    assert learn.startswith(f"train tiny tasks.py --from-job {job[:12]} --epochs ")
+    assert learn.startswith(f"train tiny tasks.py --from {job[:12]} --epochs ")
     assert "learned from 12 runs" in " ".join(hud(learn).split())
 
     hud(f"{TRAIN} --steps 2 --fresh")
@@ -112,5 +112,5 @@ def test_a_warm_up_without_tasks_says_how_to_train_on(hud):
     hud("eval tasks.py teacher.py --all --group 2")
     job = json.loads(hud("jobs --json"))[0]["id"]
     hud(f"models create tiny --tasks tasks.py {SMALL}")
-    said = " ".join(hud(f"train tiny --from-job {job}").split())
+    said = " ".join(hud(f"train tiny --from {job}").split())
     assert "Usage: hud train tiny TASKS, with TASKS a .py, .json or .jsonl file of tasks" in said

@@ -44,7 +44,7 @@ def test_settings_come_from_toml_and_the_command_line_wins(hud, tmp_path):  # no
         ('model = "tiny"\nmax_lag = 1\njoined = ["tiny"]', "max_lag must be 0"),
         ('model = "tiny"\nloss = "pppo"', "no loss 'pppo'"),
         ('model = "tiny"\n[loss_config]\nbeta = 1', "takes no key 'beta'"),
-        ('model = "tiny"\nloss = "cross_entropy"', "--from-job"),
+        ('model = "tiny"\nloss = "cross_entropy"', "--from"),
         ('model = "tiny"\ntop_k = 20', "top_k: training samples from the whole distribution"),
         ("steps = ", "is not TOML"),
     ],
@@ -61,10 +61,10 @@ def test_arguments_that_make_no_sense_are_refused(hud):  # noqa: F811
         "train tinny tasks.py --group 2 --tasks-per-step 2", 2
     )
     assert "--top-p: training samples from the whole" in hud("train tiny tasks.py --top-p 0.9", 2)
-    assert "--epochs goes with --from-job" in hud("train tiny tasks.py --epochs 2", 2)
+    assert "--epochs goes with --from" in hud("train tiny tasks.py --epochs 2", 2)
     assert "KEY=NUMBER" in hud("train tiny tasks.py --loss-config epsilon=x", 2)
     assert "no runtime 'moon'" in hud("train tiny tasks.py --tasks-per-step 2 --runtime moon", 2)
-    assert "no meaning with --from-job" in hud("train tiny tasks.py --from-job x --group 4", 2)
+    assert "no meaning with --from" in hud("train tiny tasks.py --from x --group 4", 2)
     assert "There are no tasks" in hud("train tiny", 2)
 
 
@@ -85,7 +85,9 @@ def test_a_recorded_job_warms_a_model_up(hud, tmp_path):  # noqa: F811
     (tmp_path / "teacher.py").write_text("def agent(messages, tools, trace):\n    return 'aeiou'\n")
     done = json.loads(hud("eval tasks.py teacher.py:agent --all --group 2 --runtime local --json"))
     job = done["job_id"]
-    learn = f"train tiny tasks.py --from-job {job} --epochs 10 --batch 4 --held-out tasks.py --max-tokens 4"
+    learn = (
+        f"train tiny tasks.py --from {job} --epochs 10 --batch 4 --held-out tasks.py --max-tokens 4"
+    )
     said = hud(learn)
     assert "reading 8 recorded runs" in said
     assert re.search(r"training tiny: run [0-9a-f]{12}, 20 steps, from the head", said)
@@ -99,7 +101,7 @@ def test_a_recorded_job_warms_a_model_up(hud, tmp_path):  # noqa: F811
     assert "has finished already, after 20 steps; nothing is trained" in " ".join(
         hud(learn).split()
     )
-    assert "None of the 8 runs" in hud(f"train tiny tasks.py --from-job {job} --min-reward 2", 2)
+    assert "None of the 8 runs" in hud(f"train tiny tasks.py --from {job} --min-reward 2", 2)
 
 
 HOLD = textwrap.dedent(

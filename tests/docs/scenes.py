@@ -114,7 +114,7 @@ SCENES = {
             # A model that has not learned from the solution's runs has no group with signal.
             "hud train desk-next desk.py --steps 40": (
                 "hud eval desk.py solution.py --all\n"
-                "hud train desk-next desk.py --from-job latest\n"
+                "hud train desk-next desk.py --from latest\n"
                 "hud train desk-next desk.py --steps 40"
             ),
             "hud models promote desk-agent CHECKPOINT": (

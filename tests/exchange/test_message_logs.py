@@ -154,7 +154,7 @@ def test_a_run_without_ids_is_refused_by_training_and_taken_by_supervision(
     trace = full["run"]["trace_id"]
     with pytest.raises(UsageError, match="imported from openai and has no token ids"):
         asyncio.run(TrainingClient("small").forward_backward([trace]))
-    assert run(["train", "small", "--from-job", full["run"]["job_id"]]) == 0
+    assert run(["train", "small", "--from", full["run"]["job_id"]]) == 0
     assert "learned from 1 run" in capsys.readouterr().out
 
 

@@ -123,7 +123,7 @@ def test_a_source_that_may_not_be_trained_on_is_refused(tmp_path, imported, caps
     asyncio.run(connect().post("/v2/models/add", {"source": str(tiny_folder()), "name": "small"}))
     with pytest.raises(UsageError, match="may not be trained on"):
         asyncio.run(TrainingClient("small").forward_backward([full["run"]["trace_id"]]))
-    assert run(["train", "small", "--from-job", full["run"]["job_id"]]) == 2
+    assert run(["train", "small", "--from", full["run"]["job_id"]]) == 2
     assert "may not be trained on" in capsys.readouterr().err
     assert run(["privacy", "openai", "--train"]) == 0
     (full,) = imported(path)

@@ -19,6 +19,6 @@ class Lines(Reporter):
 
 
 if __name__ == "__main__":
-    config = SupervisedConfig(model=sys.argv[1], job=sys.argv[2], batch=2, epochs=6, lr=1e-2)
+    config = SupervisedConfig(model=sys.argv[1], jobs=[sys.argv[2]], batch=2, epochs=6, lr=1e-2)
     report = asyncio.run(learn_from(config, tasks=tasks, reporter=Lines()))
     print("ended", report.head, flush=True)

@@ -61,7 +61,7 @@ async def job(home):
 
 async def learn(model, job, *, last=None, fresh=False, **values):
     heard = Steps(last)
-    config = SupervisedConfig(**{"model": model, "job": job, **SETTINGS, **values})
+    config = SupervisedConfig(**{"model": model, "jobs": [job], **SETTINGS, **values})
     report = await learn_from(config, tasks=tasks, reporter=heard, stop=heard.stop, fresh=fresh)
     return report, heard
 
@@ -144,7 +144,7 @@ async def test_a_stopped_training_goes_on_and_a_finished_one_says_so(job):
 async def test_held_out_tasks_are_scored_and_the_run_is_in_the_journal(job, monkeypatch):
     monkeypatch.setattr(warm_up_room, "_SAVE_EVERY", 10)
     heard = Steps()
-    config = SupervisedConfig(model="m", job=job, eval_every=8, max_tokens=4, **SETTINGS)
+    config = SupervisedConfig(model="m", jobs=[job], eval_every=8, max_tokens=4, **SETTINGS)
     report = await learn_from(config, tasks=tasks, held_out=tasks, reporter=heard)
     assert [note for note in heard.notes if "held-out tasks are trained on, too" in note]
     assert [score.step for score in report.scores] == [0, 8, 16, 24]

@@ -1,7 +1,7 @@
 """Messages of the usual APIs and logs as messages of chat completions.
 
 Reads chat completions, Responses items, Anthropic's blocks, OpenTelemetry's parts and LangChain's dumps. Logs are of many
-versions: content of an unknown kind becomes its JSON text, and nothing is refused.
+versions: content of an unknown kind becomes its JSON text. Refused are only weights other than 0 and 1, and tools without a name.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hud import exact_json
+from hud.errors import UsageError
 from hud.inference.dialects.conversation_parts import text_in
 from hud.trace import ChatMessage
-from hud.trace.content import call_message
+from hud.trace.content import ToolSpec, call_message
+from hud.trace.supervision import WEIGHT
 
 _ROLES = {
     **{"human": "user", "ai": "assistant", "model": "assistant", "developer": "system"},
     **{"HumanMessage": "user", "AIMessage": "assistant", "SystemMessage": "system"},
     **{"ToolMessage": "tool", "AIMessageChunk": "assistant", "function": "tool"},
+    **{"gpt": "assistant", "chatgpt": "assistant"},
+    **{"observation": "tool", "function_response": "tool", "tool_response": "tool"},
 }
 _CALLS = {
     "function_call": "arguments",
@@ -45,6 +49,27 @@ def read_messages(rows: Any) -> list[ChatMessage]:
     return messages
 
 
+def read_tools(tools: Any) -> list[ToolSpec]:
+    """Return the tools of a conversation: functions of chat completions, bare ones, or a JSON text of them.
+
+    Raises `UsageError` for a tool without a name.
+    """
+    if isinstance(tools, str):
+        tools = exact_json.loads(tools) if tools.strip() else None
+    specs = []
+    for tool in _several(tools) if tools else ():
+        function = tool.get("function", tool) if isinstance(tool, dict) else {}
+        if not isinstance(function.get("name"), str):
+            raise UsageError(f"A tool of a conversation has no name: {_json(tool)[:80]}")
+        fields = {
+            "name": function["name"],
+            "description": function.get("description") or "",
+            "parameters": function.get("parameters") or function.get("input_schema"),
+        }
+        specs.append(ToolSpec(**{name: value for name, value in fields.items() if value}))
+    return specs
+
+
 def _continues(messages: list[ChatMessage], message: ChatMessage) -> bool:
     """Return whether a message is a further item of the turn before: the Responses API splits turns."""
     is_item = message.pop("item", False)
@@ -69,6 +94,8 @@ def _read(row: Any) -> Iterator[ChatMessage]:
         return
     if isinstance(row.get("kwargs"), dict) and isinstance(row.get("id"), list):
         row = {"type": row["id"][-1], **row["kwargs"]}  # A dump of LangChain.
+    if {"from", "value"} <= row.keys():
+        row = _of_sharegpt(row)
     kind = str(row.get("type") or "")
     if kind in _CALLS:
         arguments = row.get(_CALLS[kind])
@@ -83,6 +110,15 @@ def _read(row: Any) -> Iterator[ChatMessage]:
     else:
         role = str(row.get("role") or kind)
         yield from _of_role(_ROLES.get(role, role), row)
+
+
+def _of_sharegpt(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of ShareGPT's form, `{"from": ..., "value": ...}`; a `function_call` has its calls as JSON."""
+    role, value = str(row["from"]), row["value"]
+    if role not in ("function_call", "tool_call"):
+        return {**row, "role": role, "content": value}
+    calls = exact_json.loads(value) if isinstance(value, str) else value
+    return {**row, "role": "assistant", "content": None, "tool_calls": _several(calls)}
 
 
 def _of_role(role: str, row: dict[str, Any]) -> Iterator[ChatMessage]:
@@ -137,7 +173,12 @@ def _turn(row: dict[str, Any]) -> ChatMessage:
     if row.get("refusal"):
         text = "\n".join(filter(None, [text, row["refusal"]]))
     joined = "\n".join(str(thought) for thought in thoughts if thought)
-    return _assistant(text or None, joined, _once(calls), item=row.get("type") == "message")
+    turn = _assistant(text or None, joined, _once(calls), item=row.get("type") == "message")
+    if (weight := row.get(WEIGHT)) is None:
+        return turn
+    if weight not in (0, 1):
+        raise UsageError(f"The weight of a turn is 0 or 1, not {weight!r}.")
+    return {**turn, WEIGHT: int(weight)}
 
 
 def _assistant(
@@ -241,6 +282,10 @@ def _picture(block: dict[str, Any]) -> str | None:
     if block.get("type") == "image" and isinstance(data, str):
         return f"data:{media or 'image/png'};base64,{data}"
     return None
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _list(content: Any) -> list[Any]:

@@ -27,6 +27,7 @@ from hud.trace.content import (
 )
 from hud.trace.recorded_time import now
 from hud.trace.steps import AgentStep, Step, ToolStep, Trace, Usage
+from hud.trace.supervision import WEIGHT
 
 
 @dataclass(kw_only=True)
@@ -75,6 +76,8 @@ class Conversation:
     def answer(self, message: ChatMessage, **fields: Any) -> None:
         """Append a turn of the model."""
         calls = [_call(number, call) for number, call in enumerate(message.get("tool_calls") or [])]
+        if message.get(WEIGHT) == 0:
+            fields["extra"] = {WEIGHT: 0}
         self._calls = {call.id: call for call in calls}
         self.trace.record(
             AgentStep(

@@ -1,8 +1,9 @@
 """The source `openai`: logs of requests and answers, and arrays of messages.
 
 A row is one call, `{"request": {"messages": ...}, "response": {"choices": ...}}` (or `input` and `output`, and the Responses API's
-bodies), or one conversation, `{"messages": [...]}`. A file that is an array of messages is one conversation. Calls are linked to
-runs by the messages that they repeat.
+bodies), or one conversation, `{"messages": [...]}`, or `{"conversations": [...]}` in ShareGPT's form. A conversation may have `tools`,
+and a `weight` of 0 on turns that are not trained on. A file that is an array of messages is one conversation. Calls are linked to runs
+by the messages that they repeat.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from hud.exchange import ForeignRun, RunSource
 from hud.trace import ChatMessage
 from hud.trace.recorded_time import now
 from hud.trace.steps import Usage
-from hud_integrations.sources.chat_messages import read_messages
+from hud.trace.supervision import TOOL_SPECS
+from hud_integrations.sources.chat_messages import read_messages, read_tools
 from hud_integrations.sources.conversations import Conversation, Conversations, ModelCall
 from hud_integrations.sources.json_lines import leading_rows, rows_of, time_of
 
@@ -27,6 +29,7 @@ _REQUESTS = ("request", "kwargs", "input", "body")
 _ANSWERS = ("response", "output", "completion")
 _REWARDS = ("reward", "score")
 _MESSAGES = ("messages", "input", "prompt")
+_CONVERSATIONS = ("messages", "conversations")
 
 
 def is_log(path: Path) -> bool:
@@ -49,7 +52,10 @@ def read_log(path: Path) -> Iterator[ForeignRun]:
         if _is_call(row):
             calls.add(_call_of(row, identifier))
         elif _is_conversation(row):
-            yield _conversation(row, identifier)
+            try:
+                yield _conversation(row, identifier)
+            except UsageError as error:
+                raise UsageError(f"Row {number} of {path}: {error}") from error
         else:
             raise UsageError(
                 f"Row {number} of {path} is no call of a model: it has no messages, or no answer."
@@ -98,11 +104,10 @@ def _is_call(row: dict[str, Any]) -> bool:
 
 
 def _is_conversation(row: dict[str, Any]) -> bool:
-    messages = row.get("messages", [row])
-    return (
-        isinstance(messages, list)
-        and bool(messages)
-        and all(isinstance(message, dict) and "role" in message for message in messages)
+    messages = _first(row, _CONVERSATIONS) or [row]
+    return isinstance(messages, list) and all(
+        isinstance(message, dict) and ("role" in message or {"from", "value"} <= message.keys())
+        for message in messages
     )
 
 
@@ -134,9 +139,13 @@ def _call_of(row: dict[str, Any], identifier: str) -> ModelCall:
 
 
 def _conversation(row: dict[str, Any], identifier: str) -> ForeignRun:
-    conversation = Conversation(identifier, {})
+    tools = [tool.model_dump() for tool in read_tools(row.get("tools"))]
+    conversation = Conversation(identifier, {TOOL_SPECS: tools} if tools else {})
     at = time_of(row.get("timestamp", row.get("created_at")))
-    conversation.add(read_messages(row.get("messages", [row])), at or now())
+    system = row.get("system")
+    opening = read_messages([{"role": "system", "content": system}]) if system else []
+    messages = read_messages(_first(row, _CONVERSATIONS) or [row])
+    conversation.add([*opening, *messages], at or now())
     conversation.model = row.get("model")
     return conversation.run(reward=_reward(row))
 

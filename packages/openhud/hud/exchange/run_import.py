@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -33,8 +33,10 @@ class ImportedRuns:
     """Texts that were replaced."""
     without_tokens: int = 0
     """Runs with turns of a model and without token ids."""
-    jobs: dict[str, ForeignJob] | None = None
+    jobs: dict[str, ForeignJob] = field(default_factory=dict)
     """Jobs of the runs, by id."""
+    trace_ids: list[str] = field(default_factory=list)
+    """Ids of the runs in the store, in the source's order."""
 
 
 async def import_runs(
@@ -48,8 +50,7 @@ async def import_runs(
     policy = await client.get(f"/v2/sources/{source}/policy")
     redaction = Redaction(policy["redact"])
     shipment = _Shipment(client)
-    result = ImportedRuns(jobs={})
-    assert result.jobs is not None
+    result = ImportedRuns()
     stored: dict[str, set[str]] = {}
     new_jobs: list[ForeignJob] = []
     for run in runs:
@@ -63,6 +64,7 @@ async def import_runs(
                 new_jobs.append(of_run)
         repeated = run.trace_id in stored[of_run.id]
         stored[of_run.id].add(run.trace_id)
+        result.trace_ids.append(run.trace_id)
         result.repeated += repeated
         result.new += not repeated
         run = replace(redaction.run(run), may_train=policy["may_train"] and run.may_train)

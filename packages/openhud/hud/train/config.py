@@ -209,7 +209,7 @@ class TrainConfig(RunSettings):
                 raise ValueError(f"backend={self.backend!r} cannot be used with {refused}")
         if self.loss == "cross_entropy":
             raise ValueError(
-                "cross_entropy learns from recorded runs, not from rollouts: give a job (--from-job) or use warm_up()"
+                "cross_entropy learns from recorded runs, not from rollouts: give a job (--from) or use warm_up()"
             )
         return self
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 from hud.exchange import sources
 
 if TYPE_CHECKING:
-    from hud.exchange import ForeignRun, RunSource, Source
+    from hud.exchange import Source
 
 FORMATS = sources()
 
@@ -45,47 +44,25 @@ def command(source: Path, name: str | None, job: str | None, output: Path | None
     from hud.cli.platform_requests import run
     from hud.errors import UsageError
     from hud.exchange import RunSource
+    from hud.exchange.file_import import source_of
 
-    name = name or _recognized(source)
-    chosen = FORMATS[name]
+    name, chosen = source_of(source, name)
     if isinstance(chosen, RunSource):
         if output is not None:
             raise UsageError("--output goes with tasks; runs are imported into the store.")
-        run(_import_runs(name, chosen, source, job or source.resolve().name))
+        run(_import_runs(name, source, job))
     else:
         if job is not None:
             raise UsageError("--job goes with runs; these are tasks.")
         _import_tasks(chosen, source, output or Path(f"{source.resolve().name}-hud"))
 
 
-def _recognized(path: Path) -> str:
-    """Return the name of the first format that recognizes a path."""
-    from hud.errors import UsageError
-
-    try:
-        name = next((name for name, source in FORMATS.items() if source.recognizes(path)), None)
-    except OSError as error:
-        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
-    if name is None:
-        kinds = "; ".join(source.summary for source in FORMATS.values())
-        raise UsageError(f"{path} is in no format that is imported. There are: {kinds}.")
-    return name
-
-
-async def _import_runs(name: str, source: RunSource, path: Path, job_name: str) -> None:
+async def _import_runs(name: str, path: Path, job: str | None) -> None:
     from hud.cli.output import console, count
     from hud.client import connect
-    from hud.errors import UsageError
-    from hud.exchange.foreign_runs import ForeignJob, job_id_of
-    from hud.exchange.run_import import import_runs
+    from hud.exchange.file_import import import_file
 
-    job = ForeignJob(id=job_id_of(name, job_name), name=job_name)
-    try:
-        imported = await import_runs(connect(), name, _read(name, source, path), job)
-    except OSError as error:
-        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
-    if not imported.jobs:
-        raise UsageError(f"{path} has no runs ({source.summary}).")
+    imported = (await import_file(connect(), path, name, job)).runs
     again = f", {imported.repeated:,} of them again" if imported.repeated else ""
     runs = count(imported.new + imported.repeated, "run")
     console().print(f"{runs} imported from {path} ({name}){again}", markup=False)
@@ -93,22 +70,10 @@ async def _import_runs(name: str, source: RunSource, path: Path, job_name: str) 
         console().print(f"{count(imported.redacted, 'text')} redacted (hud privacy {name})")
     if imported.without_tokens:
         console().print(
-            f"{count(imported.without_tokens, 'run')} without token ids: for supervised training (hud train --from-job) and judging only"
+            f"{count(imported.without_tokens, 'run')} without token ids: for supervised training (hud train --from) and judging only"
         )
     for of_runs in imported.jobs.values():
         console().print(f"job {of_runs.id[:12]}  {of_runs.name}", markup=False)
-
-
-def _read(name: str, source: RunSource, path: Path) -> Iterator[ForeignRun]:
-    """Yield the runs of a path. Raises `UsageError` for content in another form than the source's."""
-    from hud.errors import UsageError
-
-    try:
-        yield from source.read(path)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UsageError(
-            f"{path} cannot be read as {name}: {type(error).__name__}: {error}. Name another format with --from."
-        ) from error
 
 
 def _import_tasks(source: Source, path: Path, target: Path) -> None:

@@ -104,20 +104,21 @@ def _refuse_truncation(
     help="TOML file of these settings; with [[stages]], a recipe of several trainings.",
 )
 @click.option(
-    "--from-job",
-    metavar="JOB",
-    help="Supervised training on this job's recorded runs (cross_entropy); `latest`: the newest job with rewards above 0 by "
-    "another agent.",
+    "--from",
+    "source",
+    metavar="FILE|JOB",
+    help="Supervised training (cross_entropy) on conversations of a file, such as chat messages in JSON lines, or on a job's recorded "
+    "runs; `latest`: the newest job with rewards above 0 by another agent.",
 )
 @click.option(
     "--epochs",
     type=click.IntRange(min=1),
-    help="With --from-job: passes over the runs.  [default: 1]",
+    help="With --from: passes over the runs.  [default: 1]",
 )
 @click.option(
-    "--batch", type=click.IntRange(min=1), help="With --from-job: runs per step.  [default: 32]"
+    "--batch", type=click.IntRange(min=1), help="With --from: runs per step.  [default: 32]"
 )
-@click.option("--min-reward", type=float, help="With --from-job: omit runs below this reward.")
+@click.option("--min-reward", type=float, help="With --from: omit runs below this reward.")
 @click.option(
     "--fresh",
     is_flag=True,
@@ -136,7 +137,7 @@ def command(
     model: str | None,
     tasks: str | None,
     file: Path | None,
-    from_job: str | None,
+    source: str | None,
     fresh: bool,
     override_guard: bool,
     as_json: bool,
@@ -157,12 +158,12 @@ def command(
     }
     values = {name: value for name, value in values.items() if value is not None}
     going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
-    if from_job is not None:
-        values = _supervised_values(from_job, file, values, override_guard)
-        return asyncio.run(_learn_from(from_job, values, going_on, as_json=as_json))
+    if source is not None:
+        values = _supervised_values(source, file, values, override_guard)
+        return asyncio.run(_learn_from(source, values, going_on, as_json=as_json))
     for name in _SUPERVISED_ONLY:
         if name in values:
-            raise UsageError(f"--{name.replace('_', '-')} goes with --from-job.")
+            raise UsageError(f"--{name.replace('_', '-')} goes with --from.")
     if file is not None and is_recipe(file):
         return _follow(file, values, going_on, as_json=as_json)
     config = load_config(file, values)
@@ -295,25 +296,26 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
 
 
 async def _learn_from(
-    job: str, values: dict[str, Any], going_on: _GoingOn, *, as_json: bool
+    source: str, values: dict[str, Any], going_on: _GoingOn, *, as_json: bool
 ) -> int:
-    """Supervised training on a recorded job's runs."""
+    """Supervised training on a file's conversations, or on a recorded job's runs."""
     from hud.cli.training.panel import reporter
     from hud.client import connect
     from hud.eval import StopSignal, Taskset
     from hud.train.supervised.config import make_supervised_config
-    from hud.train.supervised.demonstrations import default_rate, job_of
+    from hud.train.supervised.demonstrations import default_rate, is_file, job_of
     from hud.train.supervised.warm_up import learn_from
 
     tasks = Taskset.from_file(values["tasks"]) if "tasks" in values else None
-    job = await job_of(connect(), job, tasks or ())
+    file = source if is_file(source) else None
+    jobs = [await job_of(connect(), source, tasks or ())] if file is None else []
     if "lr" not in values:
         values["lr"] = await default_rate(connect(), values["model"])
-    config = make_supervised_config({**values, "job": job})
+    config = make_supervised_config({**values, "jobs": jobs})
     stop = StopSignal()
     with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
         report = await learn_from(
-            config, tasks=tasks, reporter=shown, stop=stop, fresh=going_on["fresh"]
+            config, file=file, tasks=tasks, reporter=shown, stop=stop, fresh=going_on["fresh"]
         )
     if as_json:
         print_json({**asdict(report), "interrupted": stop.stopping})
@@ -344,7 +346,7 @@ def _tell_supervised(report: WarmUpReport, tasks: str | None) -> None:
 
 
 def _supervised_values(
-    job: str, file: Path | None, values: dict[str, Any], override_guard: bool
+    source: str, file: Path | None, values: dict[str, Any], override_guard: bool
 ) -> dict[str, Any]:
     """Return the settings of a supervised run. Raises `UsageError` for those that it does not have."""
     from hud.errors import UsageError
@@ -352,17 +354,17 @@ def _supervised_values(
     from hud.train.supervised.demonstrations import LATEST
 
     if values.pop("loss", "cross_entropy") != "cross_entropy":
-        raise UsageError("--from-job learns by cross_entropy; leave --loss out.")
+        raise UsageError("--from learns by cross_entropy; leave --loss out.")
     if file is not None or "model" not in values:
-        raise UsageError("--from-job takes MODEL, TASKS and options, no --config.")
+        raise UsageError("--from takes MODEL, TASKS and options, no --config.")
     unused = sorted(set(values) - set(SupervisedConfig.model_fields))
     if override_guard:
         unused.append("override_guard")
     if unused:
-        raise UsageError(f"--{unused[0].replace('_', '-')} has no meaning with --from-job.")
-    if "tasks" not in values and job == LATEST:
+        raise UsageError(f"--{unused[0].replace('_', '-')} has no meaning with --from.")
+    if "tasks" not in values and source == LATEST:
         raise UsageError(
-            "--from-job latest takes MODEL and TASKS: it is the newest job of these tasks."
+            "--from latest takes MODEL and TASKS: it is the newest job of these tasks."
         )
     return values
 

@@ -58,7 +58,7 @@ def _learned(team: str, models: Collection[str]) -> sa.Select[Any]:
 
 
 def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[str]:
-    """Return the ids of the jobs from which supervised training runs of these models learned (`hud train --from-job`)."""
+    """Return the ids of the jobs from which supervised training runs of these models learned (`hud train --from`)."""
     runs, theirs = tables.training_runs, tables.models
     query = (
         sa.select(runs.c.config)
@@ -66,11 +66,10 @@ def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[st
         .where(theirs.c.team_id == team, theirs.c.slug.in_(models))
     )
     jobs = set()
-    for reference in {config.get("job") for config in store.values(query)}:
-        if isinstance(reference, str):
-            # A job that is deleted has no runs to compare with.
-            with suppress(NotFoundError):
-                jobs.add(records.find_job(store, team, reference)["id"])
+    for reference in {job for config in store.values(query) for job in config.get("jobs", ())}:
+        # A job that is deleted has no runs to compare with.
+        with suppress(NotFoundError):
+            jobs.add(records.find_job(store, team, reference)["id"])
     return jobs
 
 

@@ -187,7 +187,7 @@ def _recorded(store: Store, team: str, reference: str, supervised: bool) -> Traj
     if run["source"] is not None and not any(samples):
         raise UsageError(
             f"Trace {reference!r} was imported from {run['source']} and has no token ids, so that it cannot be trained on by "
-            "reward; learn from its text (hud train MODEL --from-job JOB)."
+            "reward; learn from its text (hud train MODEL --from JOB)."
         )
     reward, group = run["reward"], run["group_id"]
     if supervised:
@@ -199,7 +199,7 @@ def _recorded(store: Store, team: str, reference: str, supervised: bool) -> Traj
         raise UsageError(
             f"Trace {reference!r} holds no token ids: no policy of this platform sampled it, or its agent did not request "
             'them (completion_kwargs={"extra_body": {"return_token_ids": true}}). Learn from it by warm_up (hud train '
-            "--from-job), which makes ids of its text."
+            "--from), which makes ids of its text."
         )
     if any(sample.pictures for sample in payload.samples):
         # Steps are without the files.

@@ -76,6 +76,6 @@ class Convergence:
             if hopeless
             else "had no group with signal: the policy does every task equally well, or equally badly, so there is "
             "nothing to learn from. Use tasks that it solves sometimes, more runs for each (--group), or a warm-up "
-            "(--from-job)."
+            "(--from)."
         )
         raise UsageError(f"{in_a_row} {why}")

@@ -1,4 +1,4 @@
-"""`SupervisedConfig`: the configuration of a supervised training run, with equal names in Python and `hud train --from-job`."""
+"""`SupervisedConfig`: the configuration of a supervised training run, with equal names in Python and `hud train --from`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class SupervisedConfig(RunSettings):
 
     empty_steps: ClassVar[bool] = False
 
-    job: str | None = None
-    """Id of the job whose runs are trained on; None: runs are given in Python."""
+    jobs: list[str] = Field(default_factory=list)
+    """Ids of the jobs whose runs are trained on; none: runs are given in Python, or a file has them."""
     loss: Literal["cross_entropy"] = "cross_entropy"
     """Loss: the mean negative logprob of a step's assistant tokens."""
     epochs: int = Field(default=1, ge=1)

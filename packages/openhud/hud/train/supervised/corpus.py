@@ -14,7 +14,7 @@ from hud.client import Client
 from hud.errors import UsageError
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.trace import ChatMessage, ToolSpec, text_of
-from hud.train.supervised.recorded_runs import conversation_of, recorded_examples
+from hud.train.supervised.recorded_runs import conversation_of, recorded_examples, runs_of_job
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -46,7 +46,7 @@ async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[s
 
 async def texts_of_job(client: Client, job: str) -> list[str]:
     """Return the text of a recorded job's conversations. Raises `UsageError` without text."""
-    examples = await recorded_examples(client, job)
+    examples = await recorded_examples(client, await runs_of_job(client, job))
     texts = [
         text for example in examples for text in texts_of_messages(conversation_of(example.trace))
     ]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
-from hud.errors import NotFoundError
+from hud.errors import NotFoundError, UsageError
 from hud.train.planning.default_rates import CREATED_HERE, original, supervised_rate
 
 if TYPE_CHECKING:
@@ -59,6 +60,16 @@ async def find_demonstrations(client: Client, tasks: Iterable[Task]) -> Demonstr
     return None
 
 
+def is_file(source: str) -> bool:
+    """Return whether a source of supervised training is a file or a folder. Raises `UsageError` for one that does not exist."""
+    path = Path(source)
+    if path.exists():
+        return True
+    if path.suffix or len(path.parts) > 1:  # Ids of jobs have neither.
+        raise UsageError(f"There is no file {source}.")
+    return False
+
+
 async def job_of(client: Client, reference: str, tasks: Iterable[Task]) -> str:
     """Return the given job id; for `latest`, the newest job with demonstrations of these tasks.
 
@@ -86,7 +97,7 @@ async def warm_up_commands(
     steps = _STEPS_OF_A_RANDOM_MODEL * (3 if runs < _FEW_RUNS else 1)
     epochs = max(-(-steps * _BATCH // max(runs, 1)), 3) if is_random(model) else 3
     job = LATEST if demonstrations is None else demonstrations.job[:12]
-    learn = f"hud train {model['model_name']} {file} --from-job {job} --epochs {epochs}"
+    learn = f"hud train {model['model_name']} {file} --from {job} --epochs {epochs}"
     return [learn] if demonstrations else [f"hud eval {file} claude --all --group 4", learn]
 
 

@@ -12,7 +12,8 @@ from hud.errors import UsageError
 from hud.eval.results.failures import causes
 from hud.learning.datums import payload_of, sampled_turns
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
-from hud.trace import Sample
+from hud.trace import ChatMessage, Sample
+from hud.trace.supervision import WEIGHT
 from hud.train.rollouts.seeds import seed_of
 from hud.train.supervised.recorded_runs import Example, conversation_of
 
@@ -71,22 +72,22 @@ async def tokenized(
     """
     payloads: dict[int, TrajectoryPayload] = {}
     lengths: dict[int, int] = {}
-    spoken: list[int] = []
+    spoken: dict[int, list[ChatMessage]] = {}
     for place, example in enumerate(examples):
         own = payload_of(example.trace, example.reward or 0.0, on_record=on_record)
         if own is not None:
             payloads[place] = own
             lengths[place] = _length(sampled_turns(example.trace))
         else:
-            spoken.append(place)
+            spoken[place] = conversation_of(example.trace)
     context = 0
     # One call at least: it tells the model's context.
     for start in range(0, max(len(spoken), 1), _RENDERED_AT_ONCE):
-        places = spoken[start : start + _RENDERED_AT_ONCE]
+        places = list(spoken)[start : start + _RENDERED_AT_ONCE]
         body: dict[str, Any] = {
             "conversations": [
                 {
-                    "messages": conversation_of(examples[place].trace),
+                    "messages": [_without_weight(message) for message in spoken[place]],
                     "tools": [tool.model_dump() for tool in examples[place].tools],
                 }
                 for place in places
@@ -97,6 +98,9 @@ async def tokenized(
         for place, rendered in zip(places, answer["samples"], strict=True):
             samples = [TrajectorySample.model_validate(sample) for sample in rendered]
             lengths[place] = _length(samples)
+            turns = [message for message in spoken[place] if message["role"] == "assistant"]
+            weighed = zip(samples, turns, strict=True)
+            samples = [sample for sample, turn in weighed if turn.get(WEIGHT) != 0]
             payloads[place] = TrajectoryPayload(
                 samples=samples,
                 reward=examples[place].reward or 0.0,
@@ -119,6 +123,10 @@ async def tokenized(
     )
 
 
+def _without_weight(message: ChatMessage) -> ChatMessage:
+    return {name: value for name, value in message.items() if name != WEIGHT}
+
+
 def _length(samples: Iterable[Sample]) -> int:
     """Return the number of tokens of a run's longest sequence."""
     return max(
@@ -128,7 +136,8 @@ def _length(samples: Iterable[Sample]) -> int:
 
 
 def _usable(example: Example, min_reward: float | None) -> bool:
-    if not (example.may_train and conversation_of(example.trace)):
+    turns = [turn for turn in conversation_of(example.trace) if turn["role"] == "assistant"]
+    if not example.may_train or all(turn.get(WEIGHT) == 0 for turn in turns):
         return False
     if example.reward is None:
         return example.imported and example.failed is None and min_reward is None

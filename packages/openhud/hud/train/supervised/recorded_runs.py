@@ -22,6 +22,7 @@ from hud.trace import (
     Trace,
     parse_trace,
 )
+from hud.trace.supervision import TOOL_SPECS, WEIGHT
 from hud.train.monitoring.progress import Reporter
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def conversation_of(trace: Trace) -> list[ChatMessage]:
     """Return a run as chat messages: the prompt, the assistant's turns, tool results and the final answer.
 
     Calls and answers without a recorded turn become assistant turns, too: a script that plays a whole run records no
-    turns.
+    turns. A turn that is context alone has the weight 0.
     """
     messages: list[ChatMessage] = []
     call_ids: set[str] = set()
@@ -60,6 +61,8 @@ def conversation_of(trace: Trace) -> list[ChatMessage]:
         if isinstance(step, AgentStep):
             call_ids |= {call.id for call in step.tool_calls}
             message: ChatMessage = {"role": "assistant", "content": step.content}
+            if step.extra.get(WEIGHT) == 0:
+                message[WEIGHT] = 0
             if step.reasoning:
                 message["reasoning_content"] = step.reasoning
             if step.tool_calls:
@@ -98,40 +101,44 @@ def examples_of(runs: Sequence[Run]) -> list[Example]:
 
 async def recorded_examples(
     client: Client,
-    job: str,
+    trace_ids: Sequence[str],
     tasks: Taskset | None = None,
     reporter: Reporter | None = None,
 ) -> list[Example]:
-    """Load a job's runs from the platform, and their tools from the environments of `tasks`."""
+    """Load runs from the platform; their tools are their own, else those of the environments of `tasks`."""
     reporter = reporter or Reporter()
     tools = await _tools_of(tasks)
     examples: list[Example] = []
-    while True:
-        page = await client.get(
-            f"/v2/jobs/{job}/traces", params={"limit": _PAGE, "offset": len(examples)}
-        )
-        if not examples:
-            reporter.phase("examples", 0, page["total"])
-        for row in page["items"]:
-            full = await client.get(f"/v2/trace/{row['trace_id']}/full")
-            run, trace = full["run"], parse_trace(full["trace"])
-            task = run.get("task") or {}
-            identity = TaskIdentity.recorded(task) if task else None
-            failed = _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"])
-            examples.append(
-                Example(
-                    trace,
-                    tools.get(task.get("env", ""), []),
-                    run["reward"],
-                    identity,
-                    failed,
-                    run["source"] is not None,
-                    run["may_train"] is not False,
-                )
+    reporter.phase("examples", 0, len(trace_ids))
+    for trace_id in trace_ids:
+        full = await client.get(f"/v2/trace/{trace_id}/full")
+        run, trace = full["run"], parse_trace(full["trace"])
+        task = run.get("task") or {}
+        own = [ToolSpec.model_validate(tool) for tool in (run["extra"] or {}).get(TOOL_SPECS, ())]
+        examples.append(
+            Example(
+                trace,
+                own or tools.get(task.get("env", ""), []),
+                run["reward"],
+                TaskIdentity.recorded(task) if task else None,
+                _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"]),
+                run["source"] is not None,
+                run["may_train"] is not False,
             )
-            reporter.run_ended(run["reward"])
-        if not page["items"] or len(examples) >= page["total"]:
-            return examples
+        )
+        reporter.run_ended(run["reward"])
+    return examples
+
+
+async def runs_of_job(client: Client, job: str) -> list[str]:
+    """Return the trace ids of a job's runs, in order. Raises `NotFoundError` without such a job."""
+    trace_ids: list[str] = []
+    while True:
+        parameters = {"limit": _PAGE, "offset": len(trace_ids)}
+        page = await client.get(f"/v2/jobs/{job}/traces", params=parameters)
+        trace_ids += [row["trace_id"] for row in page["items"]]
+        if not page["items"] or len(trace_ids) >= page["total"]:
+            return trace_ids
 
 
 def _failed(kind: str | None, error: str | None, slug: str, trace_id: str) -> FailedRun | None:

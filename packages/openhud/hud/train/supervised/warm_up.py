@@ -16,10 +16,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hud.client import connect
+from hud.client import Client, connect
 from hud.errors import UsageError
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
+from hud.exchange.file_import import import_file
 from hud.learning.schedules import ScheduleName
 from hud.learning.wire_types import TrajectoryPayload
 from hud.train.learner import Learner
@@ -32,7 +33,12 @@ from hud.train.run_journal import over_note
 from hud.train.supervised.config import SupervisedConfig
 from hud.train.supervised.demonstrations import default_rate
 from hud.train.supervised.examples import batch_of, tokenized, usable_examples
-from hud.train.supervised.recorded_runs import Example, examples_of, recorded_examples
+from hud.train.supervised.recorded_runs import (
+    Example,
+    examples_of,
+    recorded_examples,
+    runs_of_job,
+)
 
 if TYPE_CHECKING:
     from hud.environment.templates.task import Provider
@@ -75,6 +81,7 @@ async def warm_up(
     runs: Sequence[Run] | None = None,
     *,
     job: str | None = None,
+    file: str | Path | None = None,
     tasks: Taskset | None = None,
     epochs: int = 1,
     lr: float | None = None,
@@ -89,13 +96,14 @@ async def warm_up(
 ) -> WarmUpReport:
     """Train `model` on the assistant turns of recorded runs; of its checkpoints only the last keeps its files.
 
-    Pass `runs`, or the id of a `job` and its `tasks` (their environments define the tools). `batch` is the number of runs
+    Pass `runs`, or a `file` that `import_file` reads, or the id of a `job`, with its `tasks`, whose environments define the tools.
+    `batch` is the number of runs
     per step, `lr` by default that of the model's kind (`default_rate`). Runs below `min_reward` are omitted. Raises `UsageError`
     if no run is left. `learn_from` takes all settings.
     """
     config = SupervisedConfig(
         model=model,
-        job=job,
+        jobs=[] if job is None else [job],
         epochs=epochs,
         lr=lr if lr is not None else await default_rate(connect(), model),
         batch=batch,
@@ -105,13 +113,14 @@ async def warm_up(
         max_grad_norm=max_grad_norm,
         seed=seed,
     )
-    return await learn_from(config, runs, tasks=tasks, reporter=reporter, fresh=fresh)
+    return await learn_from(config, runs, file=file, tasks=tasks, reporter=reporter, fresh=fresh)
 
 
 async def learn_from(
     config: SupervisedConfig,
     runs: Sequence[Run] | None = None,
     *,
+    file: str | Path | None = None,
     tasks: Taskset | None = None,
     held_out: Taskset | Sequence[Taskset] | None = None,
     runtime: Provider | None = None,
@@ -119,9 +128,10 @@ async def learn_from(
     stop: StopSignal | None = None,
     fresh: bool = False,
 ) -> WarmUpReport:
-    """Train `config.model` on `runs`, or on the runs of `config.job`, continuing the run of the same settings and data.
+    """Train `config.model` on `runs`, on those of a `file`, or of `config.jobs`, continuing the run of the same settings and data.
 
-    `tasks` define the tools of a recorded job. A request of `stop` ends the run after the running step. A finished run is
+    A file is imported (`import_file`), and all of its runs are trained on, whatever else their jobs hold. `tasks` define the tools of
+    recorded runs that name none themselves. A request of `stop` ends the run after the running step. A finished run is
     continued if more steps or epochs are asked for; otherwise its report is returned and nothing is trained. `fresh` starts
     a new run from the head. Raises `UsageError` if no run can be learned from, and `ConflictError` if another process
     trains the model.
@@ -131,10 +141,11 @@ async def learn_from(
     scored = HeldOut(held_out_sets(held_out, config.held_out))
     if runs is not None:
         examples = examples_of(runs)
-    elif config.job is not None:
-        examples = await recorded_examples(client, config.job, tasks, reporter)
+    elif file is not None or config.jobs:
+        config, recorded = await _recorded(client, config, file, reporter)
+        examples = await recorded_examples(client, recorded, tasks, reporter)
     else:
-        raise UsageError("Give runs to learn from, or the id of a job.")
+        raise UsageError("Give runs to learn from, a file, or the id of a job.")
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     on_record = runs is None and client.api_url is None
     fitting = await tokenized(
@@ -166,6 +177,23 @@ async def learn_from(
             reporter.note(over_note(learner.run, config.total_steps))
             return loop.report(learner.run.next_step, 0.0)
         return await loop.run_to_end(fitting.payloads)
+
+
+async def _recorded(
+    client: Client, config: SupervisedConfig, file: str | Path | None, reporter: Reporter
+) -> tuple[SupervisedConfig, list[str]]:
+    """Return the ids of the runs to train on; a file is imported first, and its jobs are those of the configuration."""
+    if file is None:
+        by_job = [await runs_of_job(client, job) for job in config.jobs]
+        return config, [trace_id for trace_ids in by_job for trace_id in trace_ids]
+    imported = await import_file(client, Path(file))
+    jobs = list(imported.runs.jobs)
+    trace_ids = list(dict.fromkeys(imported.runs.trace_ids))
+    of_jobs = ", ".join(job[:12] for job in jobs)
+    reporter.note(
+        f"runs of {file} ({imported.source}): {len(trace_ids):,}, imported as job {of_jobs}"
+    )
+    return config.model_copy(update={"jobs": jobs}), trace_ids
 
 
 class _Loop:
