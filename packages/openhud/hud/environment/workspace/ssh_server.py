@@ -182,17 +182,19 @@ class _Session(asyncssh.SSHServerSession[bytes]):
         return True
 
     def shell_requested(self) -> bool:
-        self._argv = ["/bin/bash", "--login"]
+        self._argv = [self._server.sandbox.plan.shell, "-l"]
         return True
 
     def exec_requested(self, command: str) -> bool:
-        self._argv = ["/bin/bash", "-c", command]
+        self._argv = [self._server.sandbox.plan.shell, "-c", command]
         return True
 
     def subsystem_requested(self, subsystem: str) -> bool:
         if subsystem == "sftp":
             self._terminal = None
-            self._argv = script("sftp", *(["link-last"] if self._target_first else []))
+            self._argv = self._server.sandbox.plan.program(
+                script("sftp", *(["link-last"] if self._target_first else []))
+            )
         return bool(self._argv)
 
     def session_started(self) -> None:

@@ -20,6 +20,7 @@ from hud.environment.workspace.sandbox.bubblewrap import Plan
 from hud.environment.workspace.sandbox.commands import run_inside
 from hud.environment.workspace.sandbox.limits import WorkspaceLimits
 from hud.environment.workspace.sandbox.mounts import USER, Mount, taken
+from hud.environment.workspace.sandbox.root_image import RootImage
 from hud.environment.workspace.sandbox.sandbox import Sandbox
 from hud.environment.workspace.ssh_server import WorkspaceServer
 from hud.errors import AgentFault, EnvironmentFault, UsageError
@@ -41,7 +42,8 @@ class Workspace(Part["OpenWorkspace"]):
     access the web through a proxy: public hosts, or `allowed_hosts` only (`pypi.org`, `*.example.org`,
     `git.example.org:9418`). `peers` are services available by name. Changed files are recorded for each step, except names
     and patterns in `untracked`. At the agent's end its connections are closed and all processes killed; with
-    `keeps_running` processes continue, so that graders can use servers that the agent started.
+    `keeps_running` processes continue, so that graders can use servers that the agent started. `image` is an unpacked
+    container image, in place of the machine's programs: `guest_path` is then its working directory, in which its files stay.
     """
 
     confines_shells = True
@@ -51,7 +53,7 @@ class Workspace(Part["OpenWorkspace"]):
         root: str | Path | None = None,
         *,
         name: str = "shell",
-        guest_path: str = "/workspace",
+        guest_path: str | None = None,
         mounts: Sequence[Mount] = (),
         folders: Sequence[str] = (),
         network: bool = False,
@@ -62,8 +64,9 @@ class Workspace(Part["OpenWorkspace"]):
         track_files: bool = True,
         untracked: Sequence[str] = SKIPPED,
         keeps_running: bool = False,
+        image: RootImage | None = None,
     ) -> None:
-        folder = _own_folder("guest_path", guest_path)
+        folder = _own_folder("guest_path", guest_path or _default_folder(image))
         further = tuple(_own_folder("folders", path) for path in folders)
         self.root = None if root is None else Path(root).expanduser().absolute()
         self.name = name
@@ -78,9 +81,18 @@ class Workspace(Part["OpenWorkspace"]):
             limits or WorkspaceLimits(),
             tuple(mounts),
             self.network.hosts(),
-            {**self.network.variables(), **(env or {})},
+            {
+                **({} if image is None else image.variables),
+                **self.network.variables(),
+                **(env or {}),
+            },
             further,
+            image,
         )
+        if image is not None:
+            image.shell  # noqa: B018 - raises without a shell
+            for path in (folder, *further, *(mount.target for mount in mounts)):
+                image.check_path(path)
         self._spares = Spares(
             lambda: Sandbox.start(self.plan),
             lambda sandbox: sandbox.close(),
@@ -176,6 +188,11 @@ class Workspace(Part["OpenWorkspace"]):
     def check_running(self) -> None:
         """Raise `UsageError` if the agent's processes were already killed."""
         self.opened.check_running()
+
+
+def _default_folder(image: RootImage | None) -> str:
+    """Return the folder of a workspace that names none: the image's working directory, if it has one."""
+    return "/workspace" if image is None or image.workdir == "/" else image.workdir
 
 
 def _own_folder(argument: str, path: str) -> str:
@@ -297,7 +314,7 @@ class OpenWorkspace(OpenPart):
         script = 'cd -- "$1" && eval "$2"'
         return await run_inside(
             self.sandbox,
-            ["/bin/bash", "-c", script, "bash", folder, command],
+            [self.sandbox.plan.shell, "-c", script, "bash", folder, command],
             seconds=timeout,
             kept_bytes=OUTPUT_BYTES,
             variables=env,

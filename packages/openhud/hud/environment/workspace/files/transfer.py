@@ -49,7 +49,7 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
         errors = bytearray()
         status = await execute(
             sandbox,
-            script("files", "write", within(sandbox, path)),
+            sandbox.plan.program(script("files", "write", within(sandbox, path))),
             descriptor,
             lambda _: None,
             errors.extend,
@@ -65,7 +65,9 @@ async def empty(sandbox: Sandbox, path: str) -> None:
     """Make `path` an empty folder, whatever is there, and delete links that lead into it. Raises `Refused` on failure."""
     made = await run_inside(
         sandbox,
-        script("files", "empty", within(sandbox, path), *sandbox.plan.writable),
+        sandbox.plan.program(
+            script("files", "empty", within(sandbox, path), *sandbox.plan.writable)
+        ),
         seconds=COPY_SECONDS,
         kept_bytes=_NAMES_KEPT,
     )
@@ -79,7 +81,7 @@ async def read(sandbox: Sandbox, path: str) -> bytes:
     contents, errors = bytearray(), bytearray()
     status = await execute(
         sandbox,
-        script("files", "read", within(sandbox, path), str(READ_BYTES + 1)),
+        sandbox.plan.program(script("files", "read", within(sandbox, path), str(READ_BYTES + 1))),
         None,
         contents.extend,
         errors.extend,
@@ -109,7 +111,10 @@ def _found(source: str) -> tuple[str, bool]:
 
 async def _unpack(sandbox: Sandbox, source: str, name: str, folder: str) -> None:
     made = await run_inside(
-        sandbox, script("files", "folder", folder), seconds=COPY_SECONDS, kept_bytes=_NAMES_KEPT
+        sandbox,
+        sandbox.plan.program(script("files", "folder", folder)),
+        seconds=COPY_SECONDS,
+        kept_bytes=_NAMES_KEPT,
     )
     if made.exit_code != 0:
         reason = made.stderr.strip().rstrip(".")
@@ -120,7 +125,7 @@ async def _unpack(sandbox: Sandbox, source: str, name: str, folder: str) -> None
     try:
         status = await execute(
             sandbox,
-            [*_UNPACK, "--directory", folder],
+            sandbox.plan.program([*_UNPACK, "--directory", folder]),
             reading,
             lambda _: None,
             errors.extend,

@@ -24,12 +24,21 @@ from hud.environment.workspace.sandbox.mounts import (
     program_mounts,
     system_mounts,
 )
+from hud.environment.workspace.sandbox.root_image import (
+    IMAGE_USER,
+    OVERLAY,
+    RootImage,
+    machine_mount,
+    machine_program,
+)
 from hud.environment.workspace.sandbox.scripts import script, script_files, script_mounts
 from hud.environment.workspace.sandbox.seccomp import filter_program
 from hud.errors import EnvironmentFault
 
 _WRITABLE = ("/tmp", "/dev", HOME)
 """Writable folders besides the workspace's; not `/proc`."""
+_FILES_OF_IMAGES = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
+"""Generated files that an image has itself."""
 _FIRST_USER, _USERS = 2_000_000_000, 100_000_000
 """User ids without accounts: if this process is root, each sandbox has its own user id on the machine."""
 
@@ -48,11 +57,24 @@ class Plan:
     """Environment variables of all its processes."""
     folders: Sequence[str] = ()
     """Further writable folders, empty at the start."""
+    image: RootImage | None = None
+    """Root file system; None: the machine's programs."""
 
     @property
     def writable(self) -> tuple[str, ...]:
         """All folders in which its processes can write, the workspace's first."""
+        if self.image is not None:
+            return (self.folder, "/dev", *self.image.writable(), *self.folders)
         return (self.folder, *_WRITABLE, *self.folders)
+
+    @property
+    def shell(self) -> str:
+        """Path of the shell inside."""
+        return "/bin/bash" if self.image is None else self.image.shell
+
+    def program(self, argv: Sequence[str]) -> list[str]:
+        """Return the command that executes a program of the machine inside."""
+        return list(argv) if self.image is None else machine_program(argv)
 
 
 @dataclass(frozen=True)
@@ -62,14 +84,20 @@ class Command:
     arguments: list[str]
     descriptors: list[int]
     user: int | None
+    start_folder: str = "/"
+    """Current folder of its first process, on the machine."""
 
 
-def sandbox_user() -> int | None:
-    """Return the sandbox's user id on the machine, or None for this process's.
+def sandbox_user(image: RootImage | None = None) -> int | None:
+    """Return the sandbox's user id on the machine, or None for this process's; an image's files have one owner.
 
     It must not be root's: the kernel lets root write `/proc/sys`.
     """
-    return _FIRST_USER + random.SystemRandom().randrange(_USERS) if os.geteuid() == 0 else None
+    if os.geteuid() != 0:
+        return None
+    return (
+        IMAGE_USER if image is not None else _FIRST_USER + random.SystemRandom().randrange(_USERS)
+    )
 
 
 def memory_file(stack: ExitStack, content: bytes) -> int:
@@ -109,30 +137,47 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         descriptors.append(memory_file(stack, content))
         return str(descriptors[-1])
 
-    limits = plan.limits
-    arguments = [program, "--unshare-all", "--unshare-user", "--disable-userns"]
-    arguments += ["--uid", str(USER_ID), "--gid", str(USER_ID), "--hostname", HOST_NAME]
+    limits, image = plan.limits, plan.image
+    arguments = [program]
+    user_inside = str(USER_ID)
+    if image is not None:
+        arguments = [*image.overlay_command(int(limits.disk_mb * MB)), program]
+        user_inside = str(image.user)
+    arguments += ["--unshare-all", "--unshare-user", "--disable-userns"]
+    arguments += ["--uid", user_inside, "--gid", user_inside, "--hostname", HOST_NAME]
     arguments += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
-    for folder in ("/etc", "/etc/ssl", "/home", "/run", INSIDE, "/var"):
-        arguments += ["--perms", "0755", "--dir", folder]
-    arguments += [*system_mounts(), *font_cache(), *script_mounts()]
+    if image is None:
+        for folder in ("/etc", "/etc/ssl", "/home", "/run", INSIDE, "/var"):
+            arguments += ["--perms", "0755", "--dir", folder]
+        arguments += [*system_mounts(), *font_cache(), *script_mounts()]
+    else:
+        size = _size(limits.scratch_mb)
+        arguments += ["--bind", OVERLAY, "/", "--perms", "0755", "--size", size, "--tmpfs", INSIDE]
+        arguments += [*machine_mount(), *script_mounts()]
     for path, text in made_up_files(plan.hosts).items():
+        if image is not None and path in _FILES_OF_IMAGES:
+            continue
         arguments += ["--perms", "0644", "--file", file(text.encode()), path]
     arguments += ["--perms", "0755", "--dir", GUARD]
     for path, content in script_files().items():
         arguments += ["--perms", "0444", "--file", file(content), path]
     arguments += ["--proc", "/proc", *hidden_files(), "--dev", "/dev"]
-    arguments += ["--symlink", "/tmp", "/var/tmp"]
-    for folder in ("/tmp", "/dev/shm", HOME, *plan.folders):
+    if image is None:
+        arguments += ["--symlink", "/tmp", "/var/tmp"]
+    homes = [HOME] if image is None else []
+    for folder in ("/tmp", "/dev/shm", *homes, *plan.folders):
         mode = "1777" if folder in ("/tmp", "/dev/shm") else "0700"
         arguments += ["--perms", mode, "--size", _size(limits.scratch_mb), "--tmpfs", folder]
-    arguments += ["--perms", "0755", "--size", _size(limits.disk_mb), "--tmpfs", plan.folder]
-    user = sandbox_user()
+    if image is None:
+        arguments += ["--perms", "0755", "--size", _size(limits.disk_mb), "--tmpfs", plan.folder]
+    else:
+        arguments += ["--dir", plan.folder]
+    user = sandbox_user(image)
     arguments += program_mounts(user)
     for mount in plan.mounts:
         arguments += mount.arguments()
     # Read-only, since bubblewrap's root file system has no size limit.
-    arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
+    arguments += ["--remount-ro", "/dev", "--remount-ro", "/" if image is None else INSIDE]
     arguments += ["--seccomp", file(filter_program()), "--chdir", plan.folder]
     bounds = limits.of_each_process(grouped=bool(groups))
     limit_arguments = [
@@ -141,9 +186,9 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
     ]
     arguments += [
         "--",
-        *script("supervisor", str(control), *limit_arguments, *plan.writable),
+        *plan.program(script("supervisor", str(control), *limit_arguments, *plan.writable)),
     ]
-    return Command(arguments, descriptors, user)
+    return Command(arguments, descriptors, user, "/" if image is None else str(image.root))
 
 
 def _size(megabytes: float) -> str:

@@ -61,7 +61,8 @@ async def run_inside(
 
 def _own(sandbox: Sandbox, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the environment's commands; a declared `PYTHONPATH` follows the guard."""
-    own = {**_OWN, **variables}
+    image = sandbox.plan.image
+    own = {**_OWN, **({} if image is None else {"PATH": image.variables["PATH"]}), **variables}
     declared = variables.get("PYTHONPATH") or sandbox.plan.variables.get("PYTHONPATH")
     own["PYTHONPATH"] = f"{GUARD}:{declared}" if declared else GUARD
     return own

@@ -232,7 +232,7 @@ class Sandbox:
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.PIPE,
                     pass_fds=planned.descriptors,
-                    cwd="/",
+                    cwd=planned.start_folder,
                     env={
                         "PATH": SEARCH_PATH
                     },  # Not this process's variables: they may contain keys.

@@ -1,0 +1,116 @@
+"""`RootImage`: an unpacked container image as the root file system of a workspace, and its overlay.
+
+The kernel mounts the overlay in a user namespace of its own, in which bubblewrap then runs: bubblewrap before 0.11 has no
+overlays. Changes are in memory, and end with the workspace.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from hud.environment.workspace.sandbox.mounts import INSIDE
+from hud.errors import EnvironmentFault, UsageError
+
+IMAGE_USER = 1_999_999_999
+"""Owner of unpacked images, and the user of their sandboxes, if this process is root."""
+OVERLAY = "/sys/root"
+_MOUNT_OVERLAY = (
+    'mount -t tmpfs -o "size=$1,mode=755" hud /sys && mkdir /sys/upper /sys/work /sys/root && mount -t overlay '
+    '-o "lowerdir=.,upperdir=/sys/upper,workdir=/sys/work,userxattr" hud /sys/root && shift && exec "$@"'
+)
+"""The tmpfs hides `/sys`, of which a sandbox mounts nothing, in the new mount namespace only. The image is the current folder: the
+sandbox's user may not be able to search the folders above it."""
+_KERNEL_FOLDERS = ("proc", "sys", "dev")
+_MACHINE = f"{INSIDE}/machine"
+"""The machine's `/usr`, read-only, for OpenHUD's scripts: the image may have no Python."""
+_LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
+
+
+@dataclass(frozen=True)
+class RootImage:
+    """An unpacked image with its configuration; `hud_integrations.containers.image` makes one."""
+
+    root: Path
+    """Folder of its root file system; never changed."""
+    workdir: str = "/"
+    variables: Mapping[str, str] = field(default_factory=dict)
+    user: int = 0
+    """User id inside."""
+
+    @property
+    def shell(self) -> str:
+        """Path of its shell inside; raises `UsageError` if it has none."""
+        for name in ("bash", "sh"):
+            for folder in ("bin", "usr/bin"):
+                if os.path.lexists(self.root / folder / name):
+                    return f"/{folder}/{name}"
+        raise UsageError(f"The image at {self.root} has no /bin/sh: a workspace needs a shell.")
+
+    def writable(self) -> tuple[str, ...]:
+        """Return its top folders, except those of the kernel: processes write below these."""
+        return tuple(
+            f"/{entry.name}"
+            for entry in sorted(os.scandir(self.root), key=lambda entry: entry.name)
+            if entry.is_dir(follow_symlinks=False) and entry.name not in _KERNEL_FOLDERS
+        )
+
+    def check_path(self, path: str) -> None:
+        """Raise `UsageError` if a path that the sandbox mounts or makes leads through a link of the image."""
+        place = self.root
+        for name in PurePosixPath(path).parts[1:]:
+            place = place / name
+            if not os.path.lexists(place):
+                return
+            if stat.S_ISLNK(place.lstat().st_mode):
+                raise UsageError(
+                    f"{path} leads through a link of the image (/{place.relative_to(self.root)}); name the link's target."
+                )
+
+    def overlay_command(self, size: int) -> list[str]:
+        """Return a command prefix that mounts the overlay at `OVERLAY`; to be started in `root`."""
+        unshare = shutil.which("unshare")
+        if unshare is None:
+            raise EnvironmentFault(
+                "A workspace with an image needs unshare (Debian package 'util-linux')."
+            )
+        own_namespace = [unshare, "--user", "--map-root-user", "--mount"]
+        return [*own_namespace, "/bin/sh", "-c", _MOUNT_OVERLAY, "sh", str(size)]
+
+
+def machine_mount() -> list[str]:
+    """Return bubblewrap arguments for the machine's programs that OpenHUD's scripts need."""
+    return ["--ro-bind", "/usr", _MACHINE]
+
+
+def machine_program(argv: Sequence[str]) -> list[str]:
+    """Return the command that executes a program of the machine, with its own libraries, inside an image."""
+    for path in _LOADERS:
+        loader = os.path.realpath(path)
+        if os.path.exists(loader) and loader.startswith("/usr/"):
+            libraries = (
+                os.path.dirname(loader).removeprefix("/usr"),
+                "/lib64",
+                "/lib",
+                "/local/lib",
+            )
+            search_path = ":".join(_MACHINE + folder for folder in libraries)
+            return [
+                _path_inside(loader),
+                "--library-path",
+                search_path,
+                _path_inside(argv[0]),
+                *argv[1:],
+            ]
+    raise EnvironmentFault("A workspace with an image needs a machine with glibc and its libraries in /usr.")  # fmt: skip
+
+
+def _path_inside(path: str) -> str:
+    """Return the path inside of a program of the machine."""
+    if path.startswith(INSIDE):
+        return path
+    return _MACHINE + path.removeprefix("/usr")
