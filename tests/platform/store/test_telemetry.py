@@ -269,3 +269,17 @@ async def test_what_is_no_upload_is_refused_with_a_sentence(api, body, headers, 
 async def test_usage_events_are_dropped(api):
     for prefix in ("", "/v3/api"):
         assert (await api.post(f"{prefix}/sdk-events/cli", json={"events": []})).status_code == 200
+
+
+async def test_overlong_names_and_errors_are_cut_as_lists_show_many_at_once(api):
+    job, trace = new_id(), new_id()
+    named = {"name": "n" * 2_000_000}
+    assert (await api.post(f"/v2/trace/job/{job}/enter", json=named)).status_code == 200
+    entered = {"job_id": job, "task_slug": "s" * 2_000_000, "model": "m" * 2_000_000}
+    assert (await api.post(f"/v2/trace/{trace}/enter", json=entered)).status_code == 200
+    ended = {"status": "error", "error": "e" * 2_000_000}
+    assert (await api.post(f"/v2/trace/{trace}/exit", json=ended)).status_code == 200
+    listed = await api.get("/v2/jobs")
+    assert listed.json()["items"][0]["name"] == "n" * 999 + "…"
+    assert len(listed.content) < 10_000
+    assert len((await api.get(f"/v2/jobs/{job}/traces")).content) < 120_000

@@ -285,6 +285,8 @@ def upsert(
     """
     if not rows:
         return
+    if table in (tables.jobs, tables.runs):
+        rows = [_clipped(row) for row in rows]
     if connection.dialect.name == "postgresql":
         rows = [_without_nul(row) for row in rows]
     statement, names = _upsert(
@@ -320,6 +322,23 @@ def _upsert(
         statement = statement.on_conflict_do_nothing(index_elements=keys)
     compiled = statement.compile(dialect=dialect)
     return str(compiled), compiled.positiontup
+
+
+_LONGEST = {
+    **dict.fromkeys(("name", "slug", "model", "checkpoint", "stop_reason", "host"), 1_000),
+    "error": 100_000,
+}
+"""Lengths in characters of texts that lists of jobs and runs show."""
+
+
+def _clipped(row: _Row) -> _Row:
+    """Return the row of a job or a run with overlong texts cut: lists show a thousand rows at once."""
+    overlong = {
+        name: f"{row[name][: longest - 1]}…"
+        for name, longest in _LONGEST.items()
+        if row.get(name) is not None and len(row[name]) > longest
+    }
+    return {**row, **overlong} if overlong else row
 
 
 def _without_nul(row: _Row) -> _Row:
@@ -405,7 +424,7 @@ def _name(value: object) -> str | None:
     """Return a name; raises `TypeError` for anything else."""
     if not (value is None or isinstance(value, str)):
         raise TypeError(f"a name cannot be a {type(value).__name__}")
-    return value
+    return None if value is None else value[: _LONGEST["name"]]
 
 
 def _planned(value: object) -> int | None:

@@ -46,13 +46,13 @@ def enter_job(
 
 
 def run_entered(store: Store, team: str, trace_id: str, columns: dict[str, Any]) -> None:
-    """Record the start of a run; `known` holds columns of `runs`."""
+    """Record the start of a run; `columns` are those of `runs`."""
     with store.begin() as connection:
         enter_runs(connection, team, {trace_id: columns})
 
 
 def enter_runs(connection: sa.Connection, team: str, runs: Mapping[str, dict[str, Any]]) -> None:
-    """Record the starts of runs, in a transaction: the known columns of each, by trace."""
+    """Record the starts of runs, in a transaction: the columns of each, by trace."""
     jobs = {
         columns_of_run["job_id"] for columns_of_run in runs.values() if columns_of_run.get("job_id")
     }
