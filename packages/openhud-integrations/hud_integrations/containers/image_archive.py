@@ -50,7 +50,10 @@ class ImageArchive:
             raise UsageError(f"{path} is no readable image in OCI layout or by docker save: {error}.") from error  # fmt: skip
 
     def layers(self) -> Iterator[IO[bytes]]:
-        """Yield the uncompressed layers, lowest first, each after its digest was verified."""
+        """Yield the uncompressed layers, lowest first, each after its digest was verified.
+
+        Raises `UsageError` for a wrong digest, and for layers beyond the limit.
+        """
         left = LARGEST_IMAGE_BYTES
         for name, expected in zip(self._layers, self._diff_ids, strict=True):
             with self._uncompressed(name) as layer:
