@@ -74,11 +74,14 @@ def test_num_substeps_makes_passes_and_no_difference():
     assert_same(one.gradients(), many.gradients())
 
 
-def test_chunks_of_logits_give_the_same_gradient(monkeypatch):
+@pytest.mark.parametrize("entropy", [0.0, 0.1])
+@pytest.mark.parametrize("kept", [1 << 28, 0])
+def test_chunks_of_logits_give_the_same_gradient(monkeypatch, kept, entropy):
     datums = batch(3)
-    whole = gradients([datums], "ppo", {"entropy_coef": 0.1})
+    whole = gradients([datums], "ppo", {"entropy_coef": entropy})
     monkeypatch.setitem(training_pass.LOGITS_AT_ONCE, "cpu", 23 * 5)
-    assert_same(whole, gradients([datums], "ppo", {"entropy_coef": 0.1}))
+    monkeypatch.setattr(training_pass, "KEPT_LOGITS", kept)
+    assert_same(whole, gradients([datums], "ppo", {"entropy_coef": entropy}))
 
 
 def test_the_trainer_applies_the_temperature_that_was_sampled_with():

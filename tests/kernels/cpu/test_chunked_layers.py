@@ -11,12 +11,12 @@ from tests.engine.random_decoder import random_decoder
 
 from hud.engine.cpu_threads import in_parallel
 from hud.engine.learn.local_trainer import LocalTrainer
-from hud.engine.lora import LoraConfig, attach
+from hud.engine.lora import DEFAULT_TARGETS, LoraConfig, attach, disabled, merge
 from hud_kernels.cpu import chunked_layers as layer_chunks
 from hud_kernels.cpu.passes import CpuLayers
 
-LENGTHS = [50, 7, 40, 31]
-PREFIXES = [-1, -1, 0, 1]
+LENGTHS = [50, 40, 7, 31]
+PREFIXES = [-1, 0, -1, 2]
 
 
 @pytest.fixture(autouse=True)
@@ -108,20 +108,58 @@ def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(trained):
         assert torch.equal(one, every[name]), name
 
 
-def test_layers_are_in_chunks_where_nothing_is_adapted_and_all_is_fp32(monkeypatch):
+def adapted(kind, targets):
+    """Return a decoder with adapters whose terms are not zero."""
+    decoder = drawn_decoder(model_type=kind)
+    attach(decoder, LoraConfig(rank=3, alpha=5.0, targets=targets))
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in decoder.named_parameters():
+            if name.endswith("lora_B"):
+                parameter.normal_(std=0.2, generator=generator)
+    return decoder
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [DEFAULT_TARGETS, ("q_proj", "v_proj"), ("k_proj", "up_proj"), ("o_proj", "down_proj")],
+)
+@pytest.mark.parametrize("kind", ["qwen3", "qwen2"])
+def test_gradients_of_adapters_are_as_near_to_the_exact_ones(kind, targets):
+    decoder = adapted(kind, targets)
+    exact, theirs, mine = computed(decoder, torch.float64), plain(decoder), computed(decoder)
+    assert mine.keys() == exact.keys()
+    assert len(mine) == 1 + 2 * 2 * len(targets)  # A and B in two layers.
+    for name, one in exact.items():
+        error, usual = ((found[name] - one).norm() / one.norm() for found in (mine, theirs))
+        assert error <= 3 * usual + 1e-6, name
+
+
+def test_disabled_adapters_and_merged_ones_give_the_same_hidden_states():
+    decoder = adapted("qwen3", DEFAULT_TARGETS).requires_grad_(False)
+    base = drawn_decoder(model_type="qwen3")
+    with disabled(decoder):
+        assert torch.equal(computed(decoder)["hidden"], computed(base)["hidden"])
+    live = computed(decoder)["hidden"]
+    merge(decoder)
+    torch.testing.assert_close(live, computed(decoder)["hidden"], atol=1e-5, rtol=1e-4)
+
+
+def test_layers_are_in_chunks_where_all_is_fp32(monkeypatch):
     decoder = drawn_decoder()
     assert chunks_taken(decoder, monkeypatch) == 2
     assert chunks_taken(copy.deepcopy(decoder).to(torch.bfloat16), monkeypatch) == 0
     attach(decoder, LoraConfig(rank=2))
-    assert chunks_taken(decoder, monkeypatch) == 0
+    assert chunks_taken(decoder, monkeypatch) == 2
 
 
-def test_passes_side_by_side_give_the_gradient_of_one_and_the_same_bits_each_time():
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2)])
+def test_passes_side_by_side_give_the_gradient_of_one_and_the_same_bits_each_time(lora):
     rng = np.random.default_rng(0)
     batch = [random_datum(rng, vocab=60, length=80, traj_idx=number) for number in range(24)]
     found = []
     for at_once in (1, 3, 3):
-        trainer = LocalTrainer(drawn_decoder())
+        trainer = LocalTrainer(drawn_decoder(), lora=lora)
         trainer._at_once = at_once
         metrics = trainer.forward_backward(batch, "ppo", {"epsilon": 0.2})
         assert metrics["passes:sum"] == at_once

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hud.engine.config import DecoderConfig
 from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.learn.training_pass import PlainPasses
+from hud.engine.lora import LoraLinear
 from hud.engine.models.attention import AnyPacking, chosen
 from hud.engine.models.reference_decoder import (
     Attention,
@@ -22,6 +23,7 @@ from hud.engine.models.reference_decoder import (
     RMSNorm,
 )
 from hud_kernels.cpu.chunked_layers import LARGEST, FeedForward, Heads, Projection
+from hud_kernels.cpu.low_rank import LowRank, weight_of
 from hud_kernels.cpu.packed_attention import packing_of
 
 
@@ -40,7 +42,7 @@ class CpuPasses(PlainPasses):
 
 
 class CpuLayers(PackedLayers):
-    """Layers in chunks of rows, where they are small, fp32, without adapters and on one thread."""
+    """Layers in chunks of rows, where they are small, fp32 and on one thread."""
 
     def __init__(self, config: DecoderConfig) -> None:
         widest = max(config.intermediate_size, config.num_attention_heads * config.head_dim)
@@ -66,24 +68,31 @@ class CpuLayers(PackedLayers):
         if not self._in_chunks(layer, x):
             return super().compute(layer, x, cos, sin, packing, rows)
         q, k, v = _projected(layer.self_attn, x, layer.input_layernorm, cos, sin)
-        norm, mlp = layer.post_attention_layernorm, layer.mlp
+        norm, mlp, x = layer.post_attention_layernorm, layer.mlp, chosen(rows, x)
+        inputs = ([layer.self_attn.o_proj], [mlp.gate_proj, mlp.up_proj], [mlp.down_proj])
+        terms = tuple(LowRank(projections, len(x)) for projections in inputs)
         output: Tensor = FeedForward.apply(  # type: ignore[no-untyped-call]
-            chosen(rows, x),
+            x,
             packing.attend(q, k, v, rows),
             scale_of(norm),
             squared_epsilon(norm),
-            layer.self_attn.o_proj.weight,
-            mlp.gate_proj.weight,
-            mlp.up_proj.weight,
-            mlp.down_proj.weight,
+            terms,
+            *(weight_of(projection) for projections in inputs for projection in projections),
+            *(tensor for group in terms for tensor in group.tensors),
         )
         return output
 
     def _in_chunks(self, layer: Layer, x: Tensor) -> bool:
         """Return whether a layer is faster in chunks."""
         projections = (*layer.self_attn.children(), *layer.mlp.children())
-        plain = (type(module) in (nn.Linear, RMSNorm) for module in projections)
+        plain = (_of_known_kind(module) for module in projections)
         return self._small and by_one_core(x) and all(plain)
+
+
+def _of_known_kind(module: nn.Module) -> bool:
+    """Return whether a part of a layer is a norm, or a projection with or without an adapter."""
+    layer = module.base if type(module) is LoraLinear else module
+    return type(layer) in (nn.Linear, RMSNorm)
 
 
 def by_one_core(x: Tensor) -> bool:
@@ -123,6 +132,7 @@ def _projected(
     bias = None
     if attention.q_proj.bias is not None:
         bias = torch.cat([projection.bias for projection in projections])
+    terms = LowRank(projections, len(x))
     once = attention.head_dim // 2  # Both halves of a head turn by the same angles.
     projected: tuple[Tensor, Tensor, Tensor] = Projection.apply(  # type: ignore[no-untyped-call]
         x,
@@ -133,6 +143,8 @@ def _projected(
         cos[:, 0, :once].contiguous().numpy(),
         sin[:, 0, :once].contiguous().numpy(),
         heads_of(attention),
-        *(projection.weight for projection in projections),
+        terms,
+        *(weight_of(projection) for projection in projections),
+        *terms.tensors,
     )
     return projected

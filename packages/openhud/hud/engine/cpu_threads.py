@@ -31,6 +31,9 @@ MOST_PROCESSES = 8
 MOST_PASSES = 8
 """Most training passes of a small model at the same time: each holds a gradient of its own, of up to 80 MB."""
 
+MOST_GRADIENT_BYTES = 2 << 30
+"""Most memory of the gradients of a larger model's training passes at the same time."""
+
 TURN_SECONDS = 0.0005
 """Longest time for which a thread may hold the interpreter's lock during training passes."""
 
@@ -92,11 +95,18 @@ def _with_helpers(work: Callable[[], T]) -> T:
         _use(1)  # New threads begin with what was set last.
 
 
-def passes_at_once(parameters: int) -> int:
-    """Return how many training passes, of one thread each, to compute at the same time."""
-    if parameters > SMALL_PARAMETERS or "OMP_NUM_THREADS" in os.environ:
+def passes_at_once(parameters: int, gradient_bytes: int = 0) -> int:
+    """Return how many training passes, of one thread each, to compute at the same time.
+
+    Above `SMALL_PARAMETERS` it is as many as there are cores, or 1: where the gradients of so many, of `gradient_bytes` each,
+    take more than `MOST_GRADIENT_BYTES`, helpers of OpenMP are better than idle cores.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
         return 1
-    return min(_most, MOST_PASSES)
+    if parameters <= SMALL_PARAMETERS:
+        return min(_most, MOST_PASSES)
+    fits = _most <= MOST_PASSES and _most * gradient_bytes <= MOST_GRADIENT_BYTES
+    return _most if fits else 1
 
 
 def in_parallel(works: Sequence[Callable[[], T]]) -> Iterator[T]:

@@ -87,8 +87,11 @@ class LoraLinear(nn.Module):
         y: Tensor = self.base(x)
         if not self.enabled:
             return y
-        low = F.linear(x.to(self.lora_A.dtype), self.lora_A)
-        return y + (F.linear(low, self.lora_B) * self.scale).to(y.dtype)
+        # In the layer's dtype: products sum in fp32 all the same, and no fp32 copy of x or y is made.
+        low = F.linear(x, self.lora_A.to(x.dtype))
+        terms = low.view(-1, self.rank), self.lora_B.to(y.dtype).T
+        y.view(-1, self.out_features).addmm_(*terms, alpha=self.scale)
+        return y
 
     @property
     def rank(self) -> int:

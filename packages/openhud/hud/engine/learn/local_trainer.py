@@ -58,8 +58,8 @@ PASS_TOKENS = 4096
 """Most tokens computed at once, shared ones once; a longer sequence goes alone."""
 
 PASS_TOKENS_ON_CPU = 1024
-"""The same for a model above `SMALL_PARAMETERS` on a CPU, which gains no speed from more: with 135 million parameters a thousand
-tokens hold 2.4 GB."""
+"""The same of one pass of a model above `SMALL_PARAMETERS` on a CPU, which gains no speed from more: with 135 million parameters
+a thousand tokens hold 2.4 GB, or 1 GB in compiled layers."""
 
 APART_FROM = 512
 """Fewest tokens of a pass that is computed in parallel with others."""
@@ -92,7 +92,6 @@ class LocalTrainer(Trainer):
         self.decoder = decoder
         self.lora = lora
         self.reference = reference
-        self.pass_tokens = pass_tokens or default_pass_tokens(decoder)
         if lora is not None:
             attach(decoder, lora)
             trained = lora_parameters(decoder)
@@ -116,14 +115,16 @@ class LocalTrainer(Trainer):
         self._dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
         self._meter = Meter(first.device, decoder.dtype)
         self._at_once = 1
-        """Passes computed at the same time. 1 with adapters, which a pass of the reference disables, with shards, which a
-        pass gathers and frees, be it in one process, and with `transformers` models."""
+        """Passes computed at the same time. 1 with shards, which a pass gathers and frees, be it in one process, with
+        `transformers` models, and with large ones in bf16, which gain from matrix instructions alone."""
+        parameters = sum(parameter.numel() for parameter in decoder.parameters())
         plain = decoder.config.ours and (reference is None or reference.config.ours)
-        plain = plain and lora is None and not options.compile_layers
+        plain = plain and not options.compile_layers
+        plain = plain and (parameters <= SMALL_PARAMETERS or decoder.dtype == torch.float32)
         if plain and first.device.type == "cpu" and ranks is None:
-            self._at_once = passes_at_once(
-                sum(parameter.numel() for parameter in decoder.parameters())
-            )
+            gradient_bytes = sum(parameter.nbytes for parameter in self._trained)
+            self._at_once = passes_at_once(parameters, gradient_bytes)
+        self.pass_tokens = pass_tokens or default_pass_tokens(decoder, self._at_once)
         self._last_logprobs: list[Floats] = []
         self._accumulation = Accumulation()
 
@@ -309,7 +310,9 @@ class LocalTrainer(Trainer):
 
         Without a loss that is the logprobs alone.
         """
-        if self._at_once == 1:
+        # A pass of the reference disables the adapters, which others compute with.
+        alone = loss is not None and loss.needs_reference and self.reference is None
+        if self._at_once == 1 or alone:
             for batch in passes:
                 yield batch, self._compute(partial(self._one_pass, batch, loss))
             return
@@ -370,10 +373,12 @@ class LocalTrainer(Trainer):
         return logprobs
 
 
-def default_pass_tokens(decoder: Decoder) -> int:
-    """Return the most tokens of a pass: `PASS_TOKENS`, or `PASS_TOKENS_ON_CPU`."""
+def default_pass_tokens(decoder: Decoder, at_once: int = 1) -> int:
+    """Return the most tokens computed at once: `PASS_TOKENS`, or `PASS_TOKENS_ON_CPU` in each of the passes of a large model."""
     large = sum(parameter.numel() for parameter in decoder.parameters()) > SMALL_PARAMETERS
-    return PASS_TOKENS_ON_CPU if large and decoder.device.type == "cpu" else PASS_TOKENS
+    if large and decoder.device.type == "cpu":
+        return PASS_TOKENS_ON_CPU * at_once
+    return PASS_TOKENS
 
 
 def save_weights(decoder: Decoder, lora: LoraConfig | None, folder: Path, base: Path) -> bool:

@@ -11,19 +11,25 @@ however moments are kept, and weights in bf16 are updated through fp32 masters.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from hud.engine.cpu_threads import in_parallel
 from hud.engine.learn.optimizer_state import Kept, Offloaded, OptimizerOptions, stored_moment
 from hud.engine.learn.ranks import Ranks
 from hud.errors import ConflictError, UsageError
 
-BUCKET = 1 << 26
-"""Numbers that are updated at once, so that what is copied for it stays small: 256 MiB in fp32."""
+BUCKET = {"cpu": 1 << 22, "cuda": 1 << 26}
+"""Numbers that are updated at once, so that what is copied for it stays small: 256 MiB in fp32. On a CPU 16 MiB for each core:
+memory of that size is reused, larger one is fresh for every copy."""
+
+Norms = tuple[float, float]
+"""Norms of some weights before an update and of its change."""
 
 
 @dataclass
@@ -63,6 +69,7 @@ class AdamW:
         self.options = options or OptimizerOptions()
         self._ranks = ranks or Ranks()
         self._slots = [self._slot(name, parameter) for name, parameter in parameters]
+        self._on_cpu = all(slot.value.device.type == "cpu" for slot in self._slots)
 
     @property
     def names(self) -> list[str]:
@@ -118,37 +125,21 @@ class AdamW:
         scale = 1.0 / divide_by
         if max_grad_norm is not None and norm > max_grad_norm:
             scale *= max_grad_norm / (norm + 1e-6)
-        moved, size = [], []
-        for bucket in _buckets(slots):
-            masters = [slot.master.read() for slot, _ in bucket]
-            moments = [self._moments(slot) for slot, _ in bucket]
-            before = [master.clone() for master in masters]
-            adamw(
-                masters,
-                [grad.to(slot.master_dtype).mul_(scale) for slot, grad in bucket],
-                [first for first, _ in moments],
-                [second for _, second in moments],
-                [],
-                # The kernel counts the step that it takes itself.
-                [torch.tensor(float(self.step), device=master.device) for master in masters],
-                fused=True,
-                amsgrad=False,
-                maximize=False,
-                lr=learning_rate,
-                beta1=beta1,
-                beta2=beta2,
-                eps=eps,
-                weight_decay=weight_decay,
-            )
-            size.append(_norm(before))
-            moved.append(
-                _norm([old.sub_(master) for old, master in zip(before, masters, strict=True)])
-            )
-            for (slot, _), master, (first, second) in zip(bucket, masters, moments, strict=True):
-                self._keep(slot, master, first, second)
+        settings = {
+            "lr": learning_rate,
+            "beta1": beta1,
+            "beta2": beta2,
+            "eps": eps,
+            "weight_decay": weight_decay,
+        }
+        buckets = _buckets(slots, BUCKET["cpu" if self._on_cpu else "cuda"])
+        updates = [partial(self._update, bucket, scale, settings) for bucket in buckets]
+        # Each on one core: helpers of OpenMP wait for each other after every tensor.
+        norms = [*in_parallel(updates)] if self._on_cpu else [update() for update in updates]
         self.step += 1
         self.zero_grad()
-        weights, change = self._norm(math.hypot(*size)), self._norm(math.hypot(*moved))
+        weights = self._norm(math.hypot(*(size for size, _ in norms)))
+        change = self._norm(math.hypot(*(moved for _, moved in norms)))
         if not math.isfinite(change):
             raise UsageError(
                 f"A step with the learning rate {learning_rate:g} makes weights that are not finite; it was refused, and "
@@ -160,6 +151,33 @@ class AdamW:
             "update_ratio:mean": change / weights if weights else 0.0,
             "grad_clipped:mean": float(max_grad_norm is not None and norm > max_grad_norm),
         }
+
+    @torch.no_grad()
+    def _update(
+        self, bucket: Sequence[tuple[Slot, Tensor]], scale: float, settings: Mapping[str, float]
+    ) -> Norms:
+        """Update some parameters by their gradients times `scale`; return the norms of what they were and of the change."""
+        masters = [slot.master.read() for slot, _ in bucket]
+        moments = [self._moments(slot) for slot, _ in bucket]
+        before = [master.clone() for master in masters]
+        adamw(
+            masters,
+            [grad.to(slot.master_dtype).mul_(scale) for slot, grad in bucket],
+            [first for first, _ in moments],
+            [second for _, second in moments],
+            [],
+            # The kernel counts the step that it takes itself.
+            [torch.tensor(float(self.step), device=master.device) for master in masters],
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            **settings,
+        )
+        size = _norm(before)
+        moved = _norm([old.sub_(master) for old, master in zip(before, masters, strict=True)])
+        for (slot, _), master, (first, second) in zip(bucket, masters, moments, strict=True):
+            self._keep(slot, master, first, second)
+        return size, moved
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of moments and masters, by name and whole, and the step count.
@@ -274,11 +292,11 @@ class AdamW:
         )
 
 
-def _buckets(slots: list[tuple[Slot, Tensor]]) -> Iterator[list[tuple[Slot, Tensor]]]:
+def _buckets(slots: list[tuple[Slot, Tensor]], most: int) -> Iterator[list[tuple[Slot, Tensor]]]:
     bucket: list[tuple[Slot, Tensor]] = []
     count = 0
     for slot, grad in slots:
-        if bucket and count + grad.numel() > BUCKET:
+        if bucket and count + grad.numel() > most:
             yield bucket
             bucket, count = [], 0
         bucket.append((slot, grad))

@@ -1,16 +1,18 @@
 """The plain training pass: the logprobs of the sampled tokens, and the gradient of a loss of them.
 
-Logits are computed at the positions that predict a sampled token and nowhere else, and where they are many, in
-chunks that are computed again in the backward pass: the logits of a whole batch never exist at once.
+Logits are computed at the positions that predict a sampled token and nowhere else, in chunks. Where they are many, each
+chunk is computed again in the backward pass: the logits of a large batch never exist at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from hud.engine.decoder import Decoder
@@ -22,8 +24,11 @@ from hud.learning.losses.config import LossConfig
 from hud.learning.losses.formulas import compute_loss, sampler_gap
 
 LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
-"""Most logits (tokens x vocabulary) held at a time: 64 MiB in fp32, about a CPU's cache; on a GPU 1 GiB: each chunk reads
+"""Most logits (tokens x vocabulary) computed at a time: 64 MiB in fp32, about a CPU's cache; on a GPU 1 GiB: each chunk reads
 the whole vocabulary's weights and adds to their gradient, which costs more than it computes below some thousand tokens."""
+
+KEPT_LOGITS = 1 << 28
+"""Most logits of a pass kept for its gradient, 1 GiB in fp32; those of a larger pass are computed again."""
 
 
 def pass_computer(decoder: Decoder) -> PassComputer:
@@ -137,15 +142,17 @@ class PlainPasses(PassComputer):
         rows = max(1, most // self.decoder.config.vocab_size)
         if len(targets) <= rows:
             return self._logprobs(hidden, targets, temperatures, entropy)
+        compute = self._logprobs
+        if len(targets) * self.decoder.config.vocab_size > KEPT_LOGITS:
+            compute = partial(
+                checkpoint, self._logprobs, use_reentrant=False, preserve_rng_state=False
+            )
         parts = [
-            checkpoint(
-                self._logprobs,
+            compute(
                 hidden[start : start + rows],
                 targets[start : start + rows],
                 None if temperatures is None else temperatures[start : start + rows],
                 entropy,
-                use_reentrant=False,
-                preserve_rng_state=False,
             )
             for start in range(0, len(targets), rows)
         ]
@@ -160,11 +167,14 @@ class PlainPasses(PassComputer):
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if temperatures is not None:
             logits = logits / temperatures[:, None]
-        logprobs: Tensor = _TokenLogprobs.apply(logits, targets)  # type: ignore[no-untyped-call]
-        if not entropy:
-            return logprobs, None
-        everything = logits - logits.logsumexp(-1, keepdim=True)
-        return logprobs, -(everything.exp() * everything).sum(-1)
+        entropies = None
+        # Other decoders may keep their logits for the gradient.
+        overwrite = self.decoder.config.ours and not entropy
+        if entropy:
+            everything = logits - logits.logsumexp(-1, keepdim=True)
+            entropies = -(everything.exp() * everything).sum(-1)
+        logprobs: Tensor = _TokenLogprobs.apply(logits, targets, overwrite)  # type: ignore[no-untyped-call]
+        return logprobs, entropies
 
 
 def _predictions(batch: PackedPass, actions: Tensor | None) -> Tensor | None:
@@ -181,19 +191,24 @@ class _TokenLogprobs(torch.autograd.Function):
 
     PyTorch's fused log-softmax adds fp32 terms one after the other on a CPU: over 151,936 tokens, frequent ones first, the
     sum is off by 3e-5. `Tensor.sum` adds in pairs, which leaves the rounding of the result, and takes less time.
+
+    `overwrite`: logits are not used again, so their memory is; fresh memory of this size costs as much as what is computed in it.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, overwrite: bool) -> Tensor:
         highest = logits.amax(-1, keepdim=True)
-        mass = (logits - highest).exp_()
+        shifted = logits.sub_(highest) if overwrite else logits - highest
+        target = shifted.gather(-1, targets[:, None])
+        mass = shifted.exp_()
         total = mass.sum(-1, keepdim=True)
         ctx.save_for_backward(mass, total, targets)
-        return (logits.gather(-1, targets[:, None]) - highest - total.log()).squeeze(-1)
+        return (target - total.log()).squeeze(-1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         mass, total, targets = ctx.saved_tensors
-        logits_gradient = mass * (-gradient[:, None] / total)
+        logits_gradient = mass.mul_(-gradient[:, None] / total)
         logits_gradient.scatter_add_(-1, targets[:, None], gradient[:, None])
-        return logits_gradient, None
+        return logits_gradient, None, None

@@ -151,11 +151,8 @@ class _BankedLinear(nn.Module):
         self.base = base
         self._bank = (bank,)  # In a tuple: the bank's decoder is no part of the layer.
         weight = base.weight
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        self.columns_in = torch.zeros(capacity, base.in_features, dtype=dtype, device=weight.device)
-        self.columns_out = torch.zeros(
-            base.out_features, capacity, dtype=dtype, device=weight.device
-        )
+        self.columns_in = weight.new_zeros(capacity, base.in_features)
+        self.columns_out = weight.new_zeros(base.out_features, capacity)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output (N, out) for x (N, in), each row with its adapter."""
@@ -163,8 +160,8 @@ class _BankedLinear(nn.Module):
         mask = self._bank[0].mask
         if mask is None:
             return y
-        low = F.linear(x.to(self.columns_in.dtype), self.columns_in) * mask
-        return y + F.linear(low, self.columns_out).to(y.dtype)
+        low = F.linear(x, self.columns_in) * mask.to(x.dtype)
+        return y.addmm_(low, self.columns_out.T)
 
 
 def sharing(decoder: AnyModule, shared: Iterable[nn.Parameter]) -> AnyModule:
