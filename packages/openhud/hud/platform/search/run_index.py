@@ -21,9 +21,9 @@ from hud.platform.search.run_words import run_texts, tagged_words, texts_of
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 
-RUNS_AT_ONCE = 500
+RUNS_AT_ONCE = 200
 IDLE_SECONDS = 0.5
-"""Pause of a server that has nothing to index."""
+"""Pause of a server that has indexed its queue."""
 RECORDED = "recorded"
 """Source of a run that was not imported."""
 _RUN = (
@@ -47,7 +47,8 @@ class RunIndexing(Service):
         if not await asyncio.to_thread(has_index, self._store):
             return
         while not self._stopping.is_set():
-            if not await asyncio.to_thread(index_some, self._store):
+            # A small batch costs recorders as many waits for the database as a full one: let it grow.
+            if await asyncio.to_thread(index_some, self._store) < RUNS_AT_ONCE:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), IDLE_SECONDS)
 
