@@ -156,6 +156,16 @@ async def test_a_limit_that_passes_says_whose_it_was(fault, kind, when):
     assert run.reward == (0.0 if kind == "agent" else None)
 
 
+async def test_an_agent_that_leaves_no_time_for_grading_earns_nothing():
+    async def agent(run):
+        await asyncio.sleep(0.7)
+        run.trace.content = "2"
+
+    run = await play(count(fault="slow grade"), agent, rollout_timeout=1)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0)
+    assert run.error == "The rollout passed its limit of 1 s while the answer was graded."
+
+
 async def test_a_tool_that_was_given_up_is_not_blamed_later():
     async def agent(run):
         with pytest.raises(TimeoutError):

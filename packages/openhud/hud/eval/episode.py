@@ -27,7 +27,7 @@ from hud.errors import (
 )
 from hud.eval.grade import Grade
 from hud.eval.process_mark import process_mark
-from hud.eval.run import DEEPEST, Phase, Run
+from hud.eval.run import DEEPEST, LiveRun, Phase, Run
 from hud.foreign_code import is_failure, withdraw_cancellation
 from hud.foreign_tasks import exits_contained
 from hud.trace import Step, TaskCall, new_id, now
@@ -150,6 +150,7 @@ async def _start(run: Run) -> None:
     run.record(Step(source="task", task_call=setup, started_at=started, extra=shown))
     run.record(Step(source="user", messages=run.prompt_messages))
     run.live.phase = "agent"
+    run.live.agent_began = asyncio.get_running_loop().time()
 
 
 async def _evaluate(run: Run) -> None:
@@ -158,6 +159,7 @@ async def _evaluate(run: Run) -> None:
     run.report()
     answer = check_answer(run.trace.content) or ""
     run.live.phase = "grade"
+    run.live.grading_began = asyncio.get_running_loop().time()
     await _leave(run)
     frame = await _graded(run, run.live.connection, run.task, answer, now())
     if run.task.verifier is not None:
@@ -261,6 +263,8 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
     if timed_out and isinstance(error, TimeoutError):
         if run.live.phase == "tool":
             kind = "agent"  # Its own call was running: as much its time as that between calls.
+        if _answered_late(run.live):
+            kind = "agent"  # Else it would choose whether a wrong answer counts.
         problem = (
             f"The rollout passed its limit of {run.live.limit_seconds:g} s {_WHEN[run.live.phase]}."
         )
@@ -274,6 +278,13 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
         # The runtime itself is wrong (no such file, no such environment), or the model's server knows no such
         # key or model: so it is for every other run.
         raise error
+
+
+def _answered_late(live: LiveRun) -> bool:
+    """Return whether the agent left less time for grading than it took itself."""
+    if live.agent_began is None or live.grading_began is None or live.deadline is None:
+        return False
+    return live.grading_began - live.agent_began > live.deadline - live.grading_began
 
 
 def _is_failure_of(run: Run, error: BaseException) -> bool:

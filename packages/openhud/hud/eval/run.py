@@ -63,6 +63,9 @@ class LiveRun:
     limit_seconds: float = math.inf
     deadline: float | None = None
     """Deadline of the run, on the event loop's clock."""
+    agent_began: float | None = None
+    """Start of the agent's part, on the same clock; None before it."""
+    grading_began: float | None = None
     agent: Agent | None = None
     bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By capability: parameters of its connection for this task, where the template gives any."""
