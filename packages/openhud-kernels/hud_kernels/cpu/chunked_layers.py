@@ -39,7 +39,7 @@ class Heads:
     def split(self, projected: Tensor, dim: int = 1) -> tuple[Tensor, ...]:
         """Return the parts of queries, keys and values of a dimension of (H + 2 K) D."""
         sizes = [self.heads * self.size, *[self.kv_heads * self.size] * 2]
-        return projected.split(sizes, dim)
+        return projected.split_with_sizes(sizes, dim)
 
 
 class Projection(torch.autograd.Function):
@@ -155,7 +155,7 @@ class FeedForward(torch.autograd.Function):
             _call(scaled, between[rows], norm, small, normed[:size])
             torch.mm(normed[:size], gates.T, out=gates_ups[rows, :wide])
             torch.mm(normed[:size], ups.T, out=gates_ups[rows, wide:])
-            of_gates_ups.add(rows, normed[:size], gates_ups[rows].split(wide, dim=1))
+            of_gates_ups.add(rows, normed[:size], gates_ups[rows].chunk(2, dim=1))
             _call(gate, gates_ups[rows], gated[:size])
             torch.addmm(between[rows], gated[:size], down.T, out=y[rows])
             of_down.add(rows, gated[:size], [y[rows]])
@@ -187,7 +187,7 @@ class FeedForward(torch.autograd.Function):
                 gate_gradient, gates_ups[rows], to_gated[:size], gated[:size], to_gates_ups[:size]
             )
             of_down.collect(to_low, gated[:size])
-            back_gates, back_ups = to_gates_ups[:size].split(wide, dim=1)
+            back_gates, back_ups = to_gates_ups[:size].chunk(2, dim=1)
             if to_down is not None:
                 _sum(to_down, g[rows].T, gated[:size], rows)
             if to_gates is not None or to_ups is not None or of_gates_ups.tensors:

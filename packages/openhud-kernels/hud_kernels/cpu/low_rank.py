@@ -55,7 +55,7 @@ class LowRank:
         """Add the terms of the rows x (n, in) to the projections' outputs (n, out_i)."""
         if not self.tensors:
             return
-        low = torch.mm(x, self._first.T, out=self._low[rows]).split(self._ranks, dim=1)
+        low = torch.mm(x, self._first.T, out=self._low[rows]).split_with_sizes(self._ranks, dim=1)
         for columns, second, scale, out in zip(low, self._seconds, self._scales, outs, strict=True):
             if scale:
                 out.addmm_(columns, second.T, alpha=scale)
@@ -73,8 +73,8 @@ class LowRank:
         low = self._low[rows]
         to_low = torch.empty_like(low)
         for columns, to_columns, second, to_second, scale, g in zip(
-            low.split(self._ranks, dim=1),
-            to_low.split(self._ranks, dim=1),
+            low.split_with_sizes(self._ranks, dim=1),
+            to_low.split_with_sizes(self._ranks, dim=1),
             self._seconds,
             self._to_seconds,
             self._scales,
@@ -98,7 +98,7 @@ class LowRank:
         """The gradients of `tensors`."""
         if self._to_first is None:
             return []
-        firsts = self._to_first.split(self._ranks)
+        firsts = self._to_first.split_with_sizes(self._ranks)
         adapters = zip(firsts, self._to_seconds, self._scales, strict=True)
         return [
             gradient for first, second, scale in adapters if scale for gradient in (first, second)
