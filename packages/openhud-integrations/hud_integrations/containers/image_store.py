@@ -57,8 +57,8 @@ def _prepare(root: Path) -> None:
     root.chmod(0o755)
     if os.geteuid() == 0:
         for folder, folders, files in os.walk(root):
-            for place in (folder, *(os.path.join(folder, name) for name in (*folders, *files))):
-                os.chown(place, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
+            for path in (folder, *(os.path.join(folder, name) for name in (*folders, *files))):
+                os.chown(path, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
 
 
 def _configured(root: Path, config: dict[str, Any]) -> RootImage:

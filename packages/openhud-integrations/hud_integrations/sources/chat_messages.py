@@ -11,10 +11,10 @@ from typing import Any
 
 from hud import exact_json
 from hud.errors import UsageError
+from hud.exchange.supervision import WEIGHT
 from hud.inference.dialects.conversation_parts import text_in
 from hud.trace import ChatMessage
 from hud.trace.content import ToolSpec, call_message
-from hud.trace.supervision import WEIGHT
 
 _ROLES = {
     **{"human": "user", "ai": "assistant", "model": "assistant", "developer": "system"},

@@ -14,6 +14,7 @@ from typing import Any
 
 from hud import exact_json
 from hud.exchange import ForeignRun
+from hud.exchange.supervision import WEIGHT
 from hud.inference.dialects.conversation_parts import inline_image, text_in
 from hud.trace import ChatMessage
 from hud.trace.content import (
@@ -27,7 +28,6 @@ from hud.trace.content import (
 )
 from hud.trace.recorded_time import now
 from hud.trace.steps import AgentStep, Step, ToolStep, Trace, Usage
-from hud.trace.supervision import WEIGHT
 
 
 @dataclass(kw_only=True)

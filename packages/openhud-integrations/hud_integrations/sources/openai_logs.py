@@ -17,10 +17,10 @@ from typing import Any
 from hud import exact_json
 from hud.errors import UsageError
 from hud.exchange import ForeignRun, RunSource
+from hud.exchange.supervision import TOOL_SPECS
 from hud.trace import ChatMessage
 from hud.trace.recorded_time import now
 from hud.trace.steps import Usage
-from hud.trace.supervision import TOOL_SPECS
 from hud_integrations.sources.chat_messages import read_messages, read_tools
 from hud_integrations.sources.conversations import Conversation, Conversations, ModelCall
 from hud_integrations.sources.json_lines import leading_rows, rows_of, time_of

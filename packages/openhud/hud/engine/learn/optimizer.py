@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -154,7 +155,7 @@ class AdamW:
 
     @torch.no_grad()
     def _update(
-        self, bucket: Sequence[tuple[Slot, Tensor]], scale: float, settings: Mapping[str, float]
+        self, bucket: Sequence[tuple[Slot, Tensor]], scale: float, settings: Mapping[str, Any]
     ) -> Norms:
         """Update some parameters by their gradients times `scale`; return the norms of what they were and of the change."""
         masters = [slot.master.read() for slot, _ in bucket]

@@ -157,7 +157,8 @@ class PlainPasses(PassComputer):
             for start in range(0, len(targets), rows)
         ]
         logprobs = torch.cat([part[0] for part in parts])
-        return logprobs, torch.cat([part[1] for part in parts]) if entropy else None
+        entropies = [part[1] for part in parts if part[1] is not None]
+        return logprobs, torch.cat(entropies) if entropy else None
 
     def _logprobs(
         self, hidden: Tensor, targets: Tensor, temperatures: Tensor | None, entropy: bool

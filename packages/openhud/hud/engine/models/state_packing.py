@@ -31,7 +31,7 @@ class Level:
 
 
 class StatePacking:
-    """Where the tokens of sequences are in a pass, by chunk, and which tokens precede each sequence."""
+    """Places of the sequences' tokens in a pass, by chunk, and the tokens that precede each sequence."""
 
     def __init__(
         self,

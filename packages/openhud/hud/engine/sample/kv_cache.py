@@ -301,7 +301,7 @@ class KVCache:
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return zeros; on a CPU without touching their memory, which `torch.zeros` fills."""
+    """Return zeros; on a CPU without touching their memory, which `torch.zeros` fills. Raises `DeviceMemoryError` there."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     count = prod(shape)

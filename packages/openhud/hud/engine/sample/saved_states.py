@@ -27,11 +27,11 @@ class SlotStates:
     """Rows of a slot's states."""
 
     current: int | None = None
-    """That after all of its tokens; None: it is idle."""
+    """State after all of its tokens; None: it is idle."""
     saved: dict[int, int] = field(default_factory=dict)
-    """Those after its first tokens, by their number."""
+    """States after its first tokens, by their number."""
     planned: dict[int, int] = field(default_factory=dict)
-    """Those to save, by the number of tokens."""
+    """States to save, by the number of tokens."""
 
 
 def states_of(slot: Slot) -> SlotStates:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from hud.client import Client
 from hud.errors import UsageError
 from hud.eval.results.failures import causes
+from hud.exchange.supervision import WEIGHT
 from hud.learning.datums import payload_of, sampled_turns
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 from hud.trace import ChatMessage, Sample
-from hud.trace.supervision import WEIGHT
 from hud.train.rollouts.seeds import seed_of
 from hud.train.supervised.recorded_runs import Example, conversation_of
 

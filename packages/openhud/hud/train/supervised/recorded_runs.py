@@ -13,6 +13,7 @@ from hud.agents.chat_messages import opening_messages, tool_message
 from hud.client import Client
 from hud.environment.templates.task_identity import TaskIdentity
 from hud.eval.results.failures import FailedRun
+from hud.exchange.supervision import TOOL_SPECS, WEIGHT
 from hud.trace import (
     AgentStep,
     ChatMessage,
@@ -22,7 +23,6 @@ from hud.trace import (
     Trace,
     parse_trace,
 )
-from hud.trace.supervision import TOOL_SPECS, WEIGHT
 from hud.train.monitoring.progress import Reporter
 
 if TYPE_CHECKING:

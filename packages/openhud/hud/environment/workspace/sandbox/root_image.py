@@ -72,7 +72,10 @@ class RootImage:
                 )
 
     def overlay_command(self, size: int) -> list[str]:
-        """Return a command prefix that mounts the overlay at `OVERLAY`; to be started in `root`."""
+        """Return a command prefix that mounts the overlay at `OVERLAY`; to be started in `root`.
+
+        Raises `EnvironmentFault` on a machine without unshare.
+        """
         unshare = shutil.which("unshare")
         if unshare is None:
             raise EnvironmentFault(
@@ -88,7 +91,10 @@ def machine_mount() -> list[str]:
 
 
 def machine_program(argv: Sequence[str]) -> list[str]:
-    """Return the command that executes a program of the machine, with its own libraries, inside an image."""
+    """Return the command that executes a program of the machine, with its own libraries, inside an image.
+
+    Raises `EnvironmentFault` on a machine without glibc in /usr.
+    """
     for path in _LOADERS:
         loader = os.path.realpath(path)
         if os.path.exists(loader) and loader.startswith("/usr/"):
