@@ -177,9 +177,9 @@ async def finished(content):
 async def test_results_of_a_team_are_kept_up_to_a_size_the_oldest_dropped_first(monkeypatch):
     monkeypatch.setattr(futures, "MOST_BYTES", 100_000)
     kept, other = Futures(), Identity("b" * 32, frozenset())
-    kept.start("0", other, Content.of(b""), lambda: finished(bytes(30_000)))
+    kept.start("0", other, Content.of("", b""), lambda: finished(bytes(30_000)))
     for number in range(6):
-        kept.start(str(number), TEAM, Content.of(b""), lambda: finished(bytes(30_000)))
+        kept.start(str(number), TEAM, Content.of("", b""), lambda: finished(bytes(30_000)))
         await kept.wait(str(number), TEAM)
     known = [number for number in range(6) if kept.knows(str(number), TEAM)]
     assert known == [3, 4, 5]
@@ -191,7 +191,7 @@ async def test_the_length_of_an_idempotency_key_counts(monkeypatch):
     kept = Futures()
     keys = [str(number) + "k" * 30_000 for number in range(6)]
     for key in keys:
-        kept.start(key, TEAM, Content.of(b""), lambda: finished(b""))
+        kept.start(key, TEAM, Content.of("", b""), lambda: finished(b""))
         await kept.wait(key, TEAM)
     assert [kept.knows(key, TEAM) for key in keys] == [False] * 3 + [True] * 3
 
