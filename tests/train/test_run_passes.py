@@ -1,6 +1,7 @@
 """Training on runs that a program played through a pass: the same tokens, log-probabilities and versions as a policy's in this process."""
 
 import asyncio
+import itertools
 
 import httpx
 import pytest
@@ -29,13 +30,15 @@ SIZES = {
 }
 HELLO = [{"role": "user", "content": "say red"}]
 
+REWARDS = itertools.cycle((0.0, 0.5, 1.0))
+"""Rewards of runs as they are graded: of six, no three are equal, so that both groups have spread."""
 env = Environment("vowels")
 
 
 @env.template()
 async def say(word: str):
-    answer = yield f"say {word}"
-    yield min(1.0, len(answer) / 200)  # Answers differ in length, so that groups have spread.
+    yield f"say {word}"
+    yield next(REWARDS)
 
 
 @pytest.fixture
