@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 async def test_a_cancelled_start_ends_and_leaves_no_process():
     folder = f"/{new_id()}"
     plan = Workspace("cancelled", guest_path=folder).plan
