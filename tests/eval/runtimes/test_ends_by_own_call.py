@@ -161,9 +161,9 @@ async def test_what_a_call_left_running_counts_as_the_call(source, runtime, sent
 
     async def agent(run):
         await run.call_tool(ToolCall(id="1", name="end_later", arguments={"signal": sent}))
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(5.0)
 
-    run = await play(RUNTIMES[runtime](source), agent, rollout_timeout=15.0)
+    run = await play(RUNTIMES[runtime](source), agent, rollout_timeout=30.0)
     assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
 
 
