@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import settings
@@ -120,9 +121,10 @@ def checks_of_exactness():
     def here(folder):
         from hud.engine.exactness.check import check_folder
 
-        with pytest.MonkeyPatch.context() as without:
+        with pytest.MonkeyPatch.context() as without, ThreadPoolExecutor(1) as thread:
             without.setenv("HUD_CPU_KERNELS", "0")  # As in the process.
-            return check_folder(folder)
+            # A test may call it where an event loop runs, which the check has of its own.
+            return thread.submit(check_folder, folder).result()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verdicts, "checked", here)
