@@ -256,6 +256,6 @@ def test_what_is_no_image_is_named(tmp_path):
 
 @needs_bubblewrap
 def test_a_workspace_folder_behind_a_link_of_the_image_is_refused(tmp_path):
-    box = image(write_layout(tmp_path / "box", [[*programs(), link("work", "/oldroot")]]))
+    box = image(write_layout(tmp_path / "box", [[*programs(), link("desk", "/oldroot")]]))
     with pytest.raises(UsageError, match="leads through a link"):
-        Environment("place").workspace(image=box, guest_path="/work/x")
+        Environment("place").workspace(image=box, guest_path="/desk/x")

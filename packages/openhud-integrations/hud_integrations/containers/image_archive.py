@@ -34,7 +34,9 @@ class ImageArchive:
         self.config: dict[str, Any] = json.loads(config)
         self._diff_ids: list[str] = self.config["rootfs"]["diff_ids"]
         if len(self._diff_ids) != len(self._layers):
-            raise UsageError(f"{path} names {len(self._layers)} layers and {len(self._diff_ids)} digests of them.")  # fmt: skip
+            raise UsageError(
+                f"{path} names {len(self._layers)} layers and {len(self._diff_ids)} digests of them."
+            )
 
     @classmethod
     @contextmanager
@@ -47,7 +49,9 @@ class ImageArchive:
                 with tarfile.open(path) as archive:
                     yield cls(path, archive)
         except (OSError, KeyError, TypeError, ValueError, EOFError, tarfile.TarError) as error:
-            raise UsageError(f"{path} is no readable image in OCI layout or by docker save: {error}.") from error  # fmt: skip
+            raise UsageError(
+                f"{path} is no readable image in OCI layout or by docker save: {error}."
+            ) from error
 
     def layers(self) -> Iterator[IO[bytes]]:
         """Yield the uncompressed layers, lowest first, each after its digest was verified.
@@ -62,9 +66,13 @@ class ImageArchive:
                     digest.update(chunk)
                     left -= len(chunk)
                     if left < 0:
-                        raise UsageError(f"{self._path} unpacks to more than {LARGEST_IMAGE_BYTES >> 30} GB.")  # fmt: skip
+                        raise UsageError(
+                            f"{self._path} unpacks to more than {LARGEST_IMAGE_BYTES >> 30} GB."
+                        )
             if f"sha256:{digest.hexdigest()}" != expected:
-                raise UsageError(f"{self._path}: the layer {name} does not have its digest {expected}.")  # fmt: skip
+                raise UsageError(
+                    f"{self._path}: the layer {name} does not have its digest {expected}."
+                )
             with self._uncompressed(name) as layer:
                 yield layer
 
@@ -89,7 +97,9 @@ class ImageArchive:
             if entry.get("platform", {}).get("architecture", architecture) == architecture
         ]
         if len(own) != 1:
-            raise UsageError(f"{self._path} holds {len(own)} images for {architecture}; it must hold one.")  # fmt: skip
+            raise UsageError(
+                f"{self._path} holds {len(own)} images for {architecture}; it must hold one."
+            )
         return str(own[0])
 
     def _blob(self, digest: str) -> bytes:
@@ -116,7 +126,9 @@ class ImageArchive:
             magic = stream.read(4)
             stream.seek(0)
             if magic == b"\x28\xb5\x2f\xfd":
-                raise UsageError(f"{self._path}: the layer {name} is compressed by zstd; write it with gzip.")  # fmt: skip
+                raise UsageError(
+                    f"{self._path}: the layer {name} is compressed by zstd; write it with gzip."
+                )
             if magic[:2] == b"\x1f\x8b":
                 with gzip.open(stream) as layer:
                     yield layer  # type: ignore[misc]

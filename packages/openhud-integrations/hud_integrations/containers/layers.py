@@ -61,7 +61,9 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root:
         source = _path_of(member.linkname)
         target = _folder(root, source.parent) / source.name
         if not stat.S_ISREG(target.lstat().st_mode if os.path.lexists(target) else 0):
-            raise UsageError(f"A layer links {member.name} to {member.linkname}, which is no file of the image.")  # fmt: skip
+            raise UsageError(
+                f"A layer links {member.name} to {member.linkname}, which is no file of the image."
+            )
         if target != place:
             _remove(place)
             os.link(target, place, follow_symlinks=False)
@@ -69,7 +71,9 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root:
     if member.isdev():
         if _path_of(member.name).parts[0] == "dev":
             return  # A workspace has its own devices.
-        raise UsageError(f"A layer has the device or pipe {member.name}, which a workspace cannot have.")  # fmt: skip
+        raise UsageError(
+            f"A layer has the device or pipe {member.name}, which a workspace cannot have."
+        )
     _remove(place)
     if member.issym():
         place.symlink_to(member.linkname)

@@ -65,6 +65,10 @@ _SCALING = {
 """Numbers that each kind of rotary scaling needs."""
 
 
+_OF_FOREIGN_MODELS = ("value_head_dim", "reads_pictures", "recurrent")
+"""Fields that say nothing of a model of the family."""
+
+
 @dataclass(frozen=True)
 class RecurrentShape:
     """Layers of a model that carry a state of fixed size from token to token, in place of keys and values."""
@@ -262,11 +266,7 @@ class DecoderConfig:
         values["architectures"] = [
             name for name, kind in ARCHITECTURES.items() if kind == self.model_type
         ]
-        for name in (
-            "value_head_dim",
-            "reads_pictures",
-            "recurrent",
-        ):  # No model of the family has them.
+        for name in _OF_FOREIGN_MODELS:
             del values[name]
         eos = values.pop("eos_token_ids")
         values["eos_token_id"] = eos[0] if len(eos) == 1 else list(eos) or None

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import AttentionCache
-from hud.engine.foreign.transformers_decoder import Inputs, TransformersDecoder, tokens
-from hud.engine.models.attention import chosen, packing_of
+from hud.engine.foreign.transformers_decoder import TransformersDecoder
 from hud.engine.models.gated_delta import chunked, convolved, decays, unit
 from hud.engine.models.state_packing import StatePacking
 from hud.errors import UsageError
@@ -68,29 +67,11 @@ class HybridDecoder(TransformersDecoder):
         others = [layer for layer in range(config.num_hidden_layers) if layer not in recurrent]
         self.cache_places = {layer: place for place, layer in enumerate(others)}
 
-    def hidden_packed(
-        self,
-        input_ids: Tensor,
-        positions: Tensor,
-        cu_seqlens: Tensor,
-        prefixes: Tensor | None = None,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        """Return the last hidden states (T, H) of packed sequences; see `Decoder.hidden_packed`."""
-        return self.packed(tokens(input_ids, positions), cu_seqlens, prefixes, rows)
-
-    def packed(
-        self,
-        inputs: Inputs,
-        cu_seqlens: Tensor,
-        prefixes: Tensor | None = None,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        """Return what `hidden_packed` returns."""
+    def packed_settings(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> dict[str, Any]:
+        """Pass the states of the packed sequences on as `LayerStates`."""
         assert self.config.recurrent is not None
-        packing = packing_of(cu_seqlens, prefixes)
         memory, bounds = self.config.recurrent.memory, cu_seqlens.tolist()
-        state_packing = StatePacking(
+        packing = StatePacking(
             bounds[:-1],
             [end - start for start, end in pairwise(bounds)],
             bounds[-1],
@@ -98,13 +79,7 @@ class HybridDecoder(TransformersDecoder):
             cu_seqlens.device,
             None if prefixes is None else prefixes.tolist(),
         )
-        states = PackedStates(state_packing, memory)
-
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-            del layer
-            return packing.attend(q, k, v, window=window)
-
-        return chosen(rows, self.computed(inputs, attend, hud_states=states))
+        return {"hud_states": PackedStates(packing, memory)}
 
     def cache_settings(self, cache: AttentionCache) -> dict[str, Any]:
         """Pass the cache on as `LayerStates`, which that of `sample.hybrid_runner.HybridRunner` has too."""

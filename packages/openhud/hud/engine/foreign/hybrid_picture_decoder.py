@@ -79,7 +79,7 @@ class HybridPictureDecoder(HybridDecoder):
             features = self.features(everything)
             embedded = embedded.index_copy(0, torch.cat(places), features)
         inputs = _inputs(embedded, torch.cat(positions), torch.cat(rotary, 1))
-        return self.packed(inputs, cu_seqlens, None, rows)
+        return self.packed(inputs, cu_seqlens, rows=rows)
 
     def picture_prompt(self, ids: Sequence[int], pictures: Sequence[Picture]) -> PicturePrompt:
         """Return a prompt to sample after, for `hidden_cached_with_pictures`."""
@@ -133,6 +133,7 @@ class HybridPictureDecoder(HybridDecoder):
         return torch.cat(tuple(output.pooler_output)).to(self.dtype)
 
     def _values(self, pictures: Sequence[Picture]) -> dict[str, Tensor]:
+        # One by one, as the processor keeps them by picture.
         values = [pixel_values(self.processor, [picture]) for picture in pictures]
         return {
             name: torch.cat([part[name] for part in values]).to(self.device) for name in values[0]

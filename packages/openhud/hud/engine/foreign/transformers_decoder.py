@@ -90,13 +90,29 @@ class TransformersDecoder(Decoder):
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the last hidden states (T, H) of packed sequences; see `Decoder.hidden_packed`."""
+        return self.packed(tokens(input_ids, positions), cu_seqlens, prefixes, rows)
+
+    def packed(
+        self,
+        inputs: Inputs,
+        cu_seqlens: Tensor,
+        prefixes: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return the last hidden states (T, H) of packed sequences, by the layers' arguments."""
         packing = packing_of(cu_seqlens, prefixes)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
             del layer
             return packing.attend(q, k, v, window=window)
 
-        return chosen(rows, self.computed(tokens(input_ids, positions), attend))
+        settings = self.packed_settings(cu_seqlens, prefixes)
+        return chosen(rows, self.computed(inputs, attend, **settings))
+
+    def packed_settings(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> dict[str, Any]:
+        """Return further arguments of the layers in a packed pass."""
+        del cu_seqlens, prefixes
+        return {}
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: AttentionCache) -> Tensor:
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""

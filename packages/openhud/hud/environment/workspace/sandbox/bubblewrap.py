@@ -125,6 +125,56 @@ def as_user(user: int | None) -> dict[str, Any]:
     return {} if user is None else {"user": user, "group": user, "extra_groups": []}
 
 
+@dataclass(frozen=True)
+class _Root:
+    """Parts of the command line that hang on the root file system."""
+
+    user: int
+    """User id inside."""
+    mounts: list[str]
+    folder: list[str]
+    """Arguments that make the workspace's folder."""
+    read_only: str
+    """Mount that is made read-only after all others."""
+    first: list[str] = field(default_factory=list)
+    """Command that executes bubblewrap."""
+    links: list[str] = field(default_factory=list)
+    temporary: tuple[str, ...] = ("/tmp", "/dev/shm")
+    """Writable folders in memory."""
+    files: tuple[str, ...] = ()
+    """Files that it has itself."""
+    start_folder: str = "/"
+
+
+def _machine_root(plan: Plan) -> _Root:
+    """Return the root of the machine's programs, mounted read-only into an empty one."""
+    mounts = []
+    for folder in ("/etc", "/etc/ssl", "/home", "/run", INSIDE, "/var"):
+        mounts += ["--perms", "0755", "--dir", folder]
+    return _Root(
+        user=USER_ID,
+        mounts=[*mounts, *system_mounts(), *font_cache(), *script_mounts()],
+        folder=["--perms", "0755", "--size", _size(plan.limits.disk_mb), "--tmpfs", plan.folder],
+        read_only="/",  # Since bubblewrap's root file system has no size limit.
+        links=["--symlink", "/tmp", "/var/tmp"],
+        temporary=("/tmp", "/dev/shm", HOME),
+    )
+
+
+def _image_root(plan: Plan, image: RootImage) -> _Root:
+    """Return the root of an image, of which changes are in memory."""
+    own = ["--perms", "0755", "--size", _size(plan.limits.scratch_mb), "--tmpfs", INSIDE]
+    return _Root(
+        user=image.user,
+        mounts=["--bind", OVERLAY, "/", *own, *machine_mount(), *script_mounts()],
+        folder=["--dir", plan.folder],
+        read_only=INSIDE,
+        first=image.overlay_command(int(plan.limits.disk_mb * MB)),
+        files=_FILES_OF_IMAGES,
+        start_folder=str(image.root),
+    )
+
+
 def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -> Command:
     """Return the command for `plan`, with `control` as the supervisor's socket. `stack` closes the descriptors.
 
@@ -137,47 +187,29 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         descriptors.append(memory_file(stack, content))
         return str(descriptors[-1])
 
-    limits, image = plan.limits, plan.image
-    arguments = [program]
-    user_inside = str(USER_ID)
-    if image is not None:
-        arguments = [*image.overlay_command(int(limits.disk_mb * MB)), program]
-        user_inside = str(image.user)
-    arguments += ["--unshare-all", "--unshare-user", "--disable-userns"]
+    limits = plan.limits
+    root = _machine_root(plan) if plan.image is None else _image_root(plan, plan.image)
+    user_inside = str(root.user)
+    arguments = [*root.first, program, "--unshare-all", "--unshare-user", "--disable-userns"]
     arguments += ["--uid", user_inside, "--gid", user_inside, "--hostname", HOST_NAME]
     arguments += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
-    if image is None:
-        for folder in ("/etc", "/etc/ssl", "/home", "/run", INSIDE, "/var"):
-            arguments += ["--perms", "0755", "--dir", folder]
-        arguments += [*system_mounts(), *font_cache(), *script_mounts()]
-    else:
-        size = _size(limits.scratch_mb)
-        arguments += ["--bind", OVERLAY, "/", "--perms", "0755", "--size", size, "--tmpfs", INSIDE]
-        arguments += [*machine_mount(), *script_mounts()]
+    arguments += root.mounts
     for path, text in made_up_files(plan.hosts).items():
-        if image is not None and path in _FILES_OF_IMAGES:
-            continue
-        arguments += ["--perms", "0644", "--file", file(text.encode()), path]
+        if path not in root.files:
+            arguments += ["--perms", "0644", "--file", file(text.encode()), path]
     arguments += ["--perms", "0755", "--dir", GUARD]
     for path, content in script_files().items():
         arguments += ["--perms", "0444", "--file", file(content), path]
-    arguments += ["--proc", "/proc", *hidden_files(), "--dev", "/dev"]
-    if image is None:
-        arguments += ["--symlink", "/tmp", "/var/tmp"]
-    homes = [HOME] if image is None else []
-    for folder in ("/tmp", "/dev/shm", *homes, *plan.folders):
+    arguments += ["--proc", "/proc", *hidden_files(), "--dev", "/dev", *root.links]
+    for folder in (*root.temporary, *plan.folders):
         mode = "1777" if folder in ("/tmp", "/dev/shm") else "0700"
         arguments += ["--perms", mode, "--size", _size(limits.scratch_mb), "--tmpfs", folder]
-    if image is None:
-        arguments += ["--perms", "0755", "--size", _size(limits.disk_mb), "--tmpfs", plan.folder]
-    else:
-        arguments += ["--dir", plan.folder]
-    user = sandbox_user(image)
+    arguments += root.folder
+    user = sandbox_user(plan.image)
     arguments += program_mounts(user)
     for mount in plan.mounts:
         arguments += mount.arguments()
-    # Read-only, since bubblewrap's root file system has no size limit.
-    arguments += ["--remount-ro", "/dev", "--remount-ro", "/" if image is None else INSIDE]
+    arguments += ["--remount-ro", "/dev", "--remount-ro", root.read_only]
     arguments += ["--seccomp", file(filter_program()), "--chdir", plan.folder]
     bounds = limits.of_each_process(grouped=bool(groups))
     limit_arguments = [
@@ -188,7 +220,7 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         "--",
         *plan.program(script("supervisor", str(control), *limit_arguments, *plan.writable)),
     ]
-    return Command(arguments, descriptors, user, "/" if image is None else str(image.root))
+    return Command(arguments, descriptors, user, root.start_folder)
 
 
 def _size(megabytes: float) -> str:

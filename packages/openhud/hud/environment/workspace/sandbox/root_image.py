@@ -112,7 +112,9 @@ def machine_program(argv: Sequence[str]) -> list[str]:
                 _path_inside(argv[0]),
                 *argv[1:],
             ]
-    raise EnvironmentFault("A workspace with an image needs a machine with glibc and its libraries in /usr.")  # fmt: skip
+    raise EnvironmentFault(
+        "A workspace with an image needs a machine with glibc and its libraries in /usr."
+    )
 
 
 def _path_inside(path: str) -> str:
