@@ -56,7 +56,9 @@ def player():
     """The process above that plays: its threads, and the forms of its open and mapped files."""
     pid = int(read(f"/proc/{os.getppid()}/stat")[0].rpartition(")")[2].split()[1])
     for _ in range(400):
-        opened = [os.path.realpath(link.path) for link in os.scandir(f"/proc/{pid}/fd")]
+        links = [link.path for link in os.scandir(f"/proc/{pid}/fd")]
+        # A file that was closed since it was listed has no target.
+        opened = [path for link in links if (path := os.path.realpath(link)) != link]
         mapped = [line.split(maxsplit=5)[-1] for line in read(f"/proc/{pid}/maps")[0].splitlines() if "/" in line]
         if any(path.endswith("hud.db-shm") for path in mapped):
             break  # What was recorded is sent after half a second.
