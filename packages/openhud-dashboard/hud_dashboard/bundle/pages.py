@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from hud.platform.store import Store, records
 from hud.platform.store.job_runs import job_runs
 from hud.platform.store.task_labels import task_labels
-from hud.trace import ImageContent, SubagentStep, ToolStep, parse_trace
-from hud.trace.steps import AgentStep, Step
+from hud.review.shown_run import step_texts
+from hud.trace import parse_trace
 from hud_dashboard.queries import job_report
 from hud_dashboard.rendering import templates
 
@@ -45,31 +45,3 @@ def run_page(store: Store, run: dict[str, Any], job_address: str, static: Addres
         static=static,
         longest=LONGEST,
     )
-
-
-def step_texts(step: Step) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a step, each with its kind."""
-    for message in step.messages:
-        yield message.role, message.text
-    if isinstance(step, AgentStep):
-        yield from _said(step)
-    elif isinstance(step, ToolStep) and step.result is not None:
-        yield ("error" if step.result.is_error else "result"), step.result.text
-        pictures = sum(isinstance(block, ImageContent) for block in step.result.content)
-        if pictures:
-            yield "pictures", str(pictures)
-    elif isinstance(step, SubagentStep):
-        yield "subagent", f"{step.extra.get('tool')}: reward {step.extra.get('reward')}"
-    if step.task_call is not None:
-        yield step.task_call.phase, step.task_call.name
-    if step.error:
-        yield "error", step.error
-
-
-def _said(step: AgentStep) -> Iterator[tuple[str, str]]:
-    if step.reasoning:
-        yield "thought", step.reasoning
-    if step.content:
-        yield "agent", step.content
-    for call in step.tool_calls:
-        yield "call", f"{call.name} {call.arguments_text}"

@@ -14,8 +14,8 @@ from hud.platform.labels.labels import KINDS, NAME
 from hud.platform.routes.labels import LabelsPart, Rater
 from hud.platform.search.run_search import matching_runs
 from hud.platform.store import records
+from hud.review.shown_run import step_texts
 from hud.trace import parse_trace
-from hud_dashboard.bundle.pages import step_texts
 from hud_dashboard.page import Data, Pages, Sent, see
 
 router = Pages()

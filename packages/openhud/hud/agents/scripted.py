@@ -58,7 +58,7 @@ class ScriptedAgent(Agent):
 
     async def __call__(self, run: RunView) -> None:
         if self.is_policy:
-            await play(run, _PolicyModel(self.name, self.script, run.trace), self.config)
+            await play(run, self.chat_model(run.trace), self.config)
             return
         script: Any = self.script
         answer = script(run)
@@ -73,6 +73,10 @@ class ScriptedAgent(Agent):
             run.trace.content = str(answer)
         if run.trace.stop_reason is None:
             run.trace.stop_reason = "done"
+
+    def chat_model(self, trace: Trace) -> ChatModel:
+        """Return the policy as a model, of a run with this trace."""
+        return _PolicyModel(self.name, self.script, trace)
 
 
 class _PolicyModel(ChatModel):

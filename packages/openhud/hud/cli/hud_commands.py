@@ -17,7 +17,7 @@ SPELLINGS = {
 ABSENT = {
     "task": "hud eval TASKS AGENT --task-ids SLUG plays one task and grades it, hud eval TASKS human takes your own answer",
     "project": "hud deploy FOLDER --project NAME puts an environment into a project",
-    "qa": "hud audit TASKS audits rewards, hud trace ID shows a run, hud export JOB writes runs for checks of your own",
+    "qa": "hud audit TASKS audits rewards, hud review JOB reviews runs, hud trace ID shows one, hud export JOB writes runs for checks of your own",
     "harbor": "hud import FOLDER makes an environment from Harbor's tasks, hud eval plays them, hud export --to harbor writes them",
     "client": "hud.connect(URL) in Python speaks to a served environment, hud eval TASKS --runtime tcp://HOST:PORT plays it",
 }

@@ -7,9 +7,7 @@ cannot void a run by confusing its judge.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hud import settings
 from hud.errors import GraderFault
 from hud.graders.grader import Grader
+from hud.graders.quoted_json import object_with, quoted_json, text_after_reasoning
 
 _LONGEST_ANSWER = 1_000_000
 """Longest answer, in characters: a longer one exceeds every judge's context."""
@@ -29,7 +28,6 @@ _ATTEMPTS = 2
 _NEWER = "max_completion_tokens"
 """Name of the limit of tokens for models that refuse `max_tokens`, and name this one in their refusal."""
 _LIMITS = ("max_tokens", _NEWER)
-_CONTROL = re.compile(r"\[(?=/?[A-Z_]{3,}\])")
 _REPLY_TOKENS = 1024
 _REFUSES_CONTENT = (400, 413, 422)
 """HTTP statuses that refuse the content of a request, not its sender."""
@@ -117,7 +115,7 @@ class _Judge:
             "max_tokens": _REPLY_TOKENS,
             "messages": [
                 {"role": "system", "content": _instructions(criteria)},
-                {"role": "user", "content": _framed({"question": question, "answer": answer})},
+                {"role": "user", "content": quoted_json({"question": question, "answer": answer})},
             ],
         }
         headers = {"authorization": f"Bearer {self.key}"} if self.key else None
@@ -187,11 +185,7 @@ def _text_of(content: Any) -> str:
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, dict))
         content = "".join(part for part in parts if isinstance(part, str))
-    text = content if isinstance(content, str) else ""
-    if not text.lstrip().startswith("<think>"):
-        return text
-    _, end, reply = text.rpartition("</think>")
-    return reply if end else ""
+    return text_after_reasoning(content if isinstance(content, str) else "")
 
 
 def _instructions(criteria: Sequence[str]) -> str:
@@ -203,12 +197,6 @@ def _instructions(criteria: Sequence[str]) -> str:
         'Reply with one JSON object and nothing else: {"scores": [a number from 0 to 1 for each criterion, in '
         'order], "reasons": [one short sentence for each]}'
     )
-
-
-def _framed(parts: dict[str, str]) -> str:
-    # Control tokens of chat templates are spelled with "<", or as [INST] is: the judge's server could read them as such.
-    text = json.dumps(parts, ensure_ascii=False).replace("<", "\\u003c")
-    return _CONTROL.sub(r"\\u005b", text)
 
 
 def _unreadable(answer: str) -> str:
@@ -224,27 +212,8 @@ def _unreadable(answer: str) -> str:
 
 def _parsed(reply: str) -> _Verdict | None:
     """Return the verdict in a reply; None for none, or for several, of which one may quote the answer."""
-    objects = [verdict for verdict in _objects(reply) if "scores" in verdict]
+    verdict = object_with("scores", reply)
     try:
-        return _Verdict.model_validate(objects[0]) if len(objects) == 1 else None
+        return None if verdict is None else _Verdict.model_validate(verdict)
     except ValidationError:
         return None
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    decoder = json.JSONDecoder(object_pairs_hook=_distinct)
-    at = text.find("{")
-    while at >= 0:
-        try:
-            parsed, end = decoder.raw_decode(text, at)
-            yield parsed
-        except (ValueError, RecursionError):
-            end = at + 1
-        at = text.find("{", end)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a name stands twice")
-    return fields

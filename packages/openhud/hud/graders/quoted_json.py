@@ -1,0 +1,53 @@
+"""Requests to models about foreign text, and their replies: the text is data of a JSON document, the reply is one JSON object.
+
+A JSON string cannot be terminated by what it holds, so that text of an agent stays separate from the instructions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_CONTROL = re.compile(r"\[(?=/?[A-Z_]{3,}\])")
+
+
+def quoted_json(value: Any) -> str:
+    """Return foreign text, in a JSON value, without control tokens of chat templates."""
+    # Spelled with "<", or as [INST] is: the model's server could read them as such.
+    text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+    return _CONTROL.sub(r"\\u005b", text)
+
+
+def text_after_reasoning(text: str) -> str:
+    """Return what follows reasoning between think marks; reasoning without an end is followed by nothing."""
+    if not text.lstrip().startswith("<think>"):
+        return text
+    _, end, reply = text.rpartition("</think>")
+    return reply if end else ""
+
+
+def object_with(name: str, reply: str) -> dict[str, Any] | None:
+    """Return the object in a reply that has the key `name`; None for none, or for several, of which one may be a quotation."""
+    objects = [value for value in _objects(reply) if name in value]
+    return objects[0] if len(objects) == 1 else None
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    decoder = json.JSONDecoder(object_pairs_hook=_distinct)
+    at = text.find("{")
+    while at >= 0:
+        try:
+            parsed, end = decoder.raw_decode(text, at)
+            yield parsed
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = text.find("{", end)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a name stands twice")
+    return fields
