@@ -121,6 +121,18 @@ def test_a_file_is_trained_on_and_the_same_command_trains_nothing_more(tmp_path,
     assert (report.runs, report.steps) == (3, 1)
 
 
+def test_rows_that_are_edited_under_their_ids_begin_a_new_run(tmp_path, model):
+    def learned(answer):
+        said = [{"role": "user", "content": "Say."}, {"role": "assistant", "content": answer}]
+        path = written(tmp_path, {"id": "a", "messages": said})
+        return asyncio.run(warm_up(model, file=path))
+
+    first, again, edited = learned("yes"), learned("yes"), learned("no")
+    assert (again.run_id, again.first_step) == (first.run_id, 1)
+    assert (edited.run_id != first.run_id, edited.first_step) == (True, 0)
+    assert edited.first_loss != first.first_loss
+
+
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,11 @@ class TokenizedRuns:
     note: str | None
     """Number of the runs that do not fit; None without any."""
 
+    @property
+    def digests(self) -> list[str]:
+        """Digest of each run's tokens: a file that is edited has the ids of its rows still."""
+        return [_digest(payload) for payload in self.payloads]
+
 
 async def tokenized(
     client: Client, model_id: str, examples: Sequence[Example], *, on_record: bool
@@ -121,6 +127,11 @@ async def tokenized(
     return TokenizedRuns(
         [examples[place] for place in fitting], [payloads[place] for place in fitting], note
     )
+
+
+def _digest(payload: TrajectoryPayload) -> str:
+    content = payload.model_dump_json(include={"samples", "recorded"})
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _without_weight(message: ChatMessage) -> ChatMessage:

@@ -152,7 +152,7 @@ async def learn_from(
         client, model["id"], usable_examples(examples, config.min_reward), on_record=on_record
     )
     usable = fitting.examples
-    config = config.over(len(usable)).on(*(example.trace.trace_id or "" for example in usable))
+    config = config.over(len(usable)).on(*fitting.digests)
     if runtime is None and scored:
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
