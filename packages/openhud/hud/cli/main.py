@@ -42,6 +42,7 @@ COMMANDS = {
     "trace": ("evaluation.trace", "Show the steps of a run."),
     "search": ("evaluation.search", "Find runs by what was said, called and returned."),
     "label": ("evaluation.label", "Label runs, jobs and checkpoints, and list labels."),
+    "grade": ("evaluation.grade", "Grade the recorded runs of a job with a changed grader."),
     "review": ("evaluation.review", "Have a model review the runs of a job, as labels."),
     "export": ("evaluation.export", "Write the runs of a job, or tasks, in another format."),
     "import": ("evaluation.importing", "Import runs, or tasks, that are recorded elsewhere."),

@@ -46,6 +46,8 @@ class Job:
     """The job of the callers, for subagents' runs."""
     called_as: str | None = None
     """The tool that the callers called, for subagents' runs."""
+    graded_from: str | None = None
+    """The job whose recorded runs these are, graded again; None: its runs were played."""
     interrupted: bool = False
     """True if it was stopped before every run was started."""
     recorder: Recorder = field(default_factory=NullRecorder, repr=False)
@@ -63,6 +65,7 @@ class Job:
         taskset_id: str | None = None,
         benchmark: str | None = None,
         purpose: Purpose = "evaluation",
+        graded_from: str | None = None,
         recorder: Recorder | None = None,
     ) -> Job:
         """Open a job; pass it to any number of `run(..., job=job)`, then `await job.finish()`.
@@ -83,6 +86,7 @@ class Job:
             taskset_id=taskset_id,
             benchmark=benchmark,
             purpose=purpose,
+            graded_from=graded_from,
             recorder=recorder if recorder is not None else default_recorder(),
         )
         job.recorder.job_started(job)

@@ -404,6 +404,7 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "planned": _planned(payload.get("planned")),
         "taskset": _name(payload.get("taskset")),
         "called_as": _name(payload.get("called_as")),
+        "graded_from": _name(payload.get("graded_from")),
     }
     purpose = payload.get("purpose", "evaluation")
     if purpose not in PURPOSES:
