@@ -8,6 +8,7 @@ import pytest
 
 import hud.client
 from hud.agents import Agent, ClaudeAgent, ScriptedAgent
+from hud.agents.agent_forms import as_agent
 from hud.cli.main import run as hud_command
 from hud.errors import NotFoundError, UsageError
 from hud.eval import Chat, HostedRuntime, Job, Taskset
@@ -334,6 +335,14 @@ async def test_a_function_is_refused_by_the_platform_before_anything_is_recorded
     recorded = Recorded()
     with pytest.raises(UsageError, match="not code of this process"):
         await tasks.run(whole_run, runtime=HostedRuntime(), recorder=recorded)
+    assert recorded.jobs == []
+
+
+async def test_a_program_is_refused_by_the_platform_with_the_reason_and_the_cure(tasks):
+    recorded = Recorded()
+    program = as_agent("harness", {"command": "true", "model": "some-model"})
+    with pytest.raises(UsageError, match="installed on their own machine.*without --remote"):
+        await tasks.run(program, runtime=HostedRuntime(), recorder=recorded)
     assert recorded.jobs == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
-from hud.fleet.submitted_agents import player_of
+from hud.fleet.submitted_agents import player_of, refuse_unplayable
 
 
 def made(kind, *, samples=False, **config):
@@ -45,6 +45,17 @@ def test_what_cannot_be_made_is_said_in_a_sentence():
         made("openai", max_steps=0)
     with pytest.raises(UsageError, match="must be objects"):
         made("openai_compatible", completion_kwargs={"extra_body": 3})
+
+
+@pytest.mark.parametrize("kind", ["harness", "claude-code", "http"])
+def test_a_program_is_refused_with_the_reason_and_the_cure(kind):
+    with pytest.raises(UsageError, match="installed on their own machine.*without --remote"):
+        refuse_unplayable(kind, {"model": "some-model"})
+
+
+def test_a_kind_that_there_is_not_is_refused_by_its_name():
+    with pytest.raises(UsageError, match="There is no kind of agent 'clude'.*claude"):
+        refuse_unplayable("clude", {"model": "some-model"})
 
 
 def test_subagents_are_asked_where_their_caller_is():

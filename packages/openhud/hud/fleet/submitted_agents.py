@@ -7,7 +7,8 @@ from typing import Any
 
 from hud.agents import Agent
 from hud.agents.agent_kinds import SERVED, agent_of, kind_of_model, settings_of
-from hud.agents.providers.agent_kind import model_kinds
+from hud.agents.programs.own_loop_agent import refusal_by_platform
+from hud.agents.providers.agent_kind import agent_kinds, model_kinds
 from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
 from hud.inference.served_model import OpenAIChatModel
@@ -17,10 +18,13 @@ _PRIVATE = frozenset({"api_key", "base_url"})
 
 def refuse_unplayable(kind: str, config: dict[str, Any]) -> None:
     """Raise `UsageError` for an agent that no worker can make."""
-    if kind not in model_kinds():
+    agent_kind = agent_kinds().get(kind)
+    if agent_kind is None:
         raise UsageError(
-            f"Agents of kind {kind!r} are not played here: {', '.join(model_kinds())} are."
+            f"There is no kind of agent {kind!r}; the platform plays {', '.join(model_kinds())}."
         )
+    if agent_kind.program:
+        raise UsageError(refusal_by_platform(kind))
     if not isinstance(config.get("model"), str) or not config["model"]:
         raise UsageError("The agent's config names no model; give config.model.")
 

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from hud.agents.programs.program_settings import OwnLoopConfig
 
 
+def refusal_by_platform(name: str) -> str:
+    """Return the reason why the platform's workers do not play an agent of this class, and the cure."""
+    return (
+        f"The platform does not play {name}: programs and agents behind HTTP are installed on their own machine, or reached from it "
+        "alone. Play them there, without --remote (in Python without HostedRuntime); the platform's models are theirs, too."
+    )
+
+
 class OwnLoopAgent(Agent):
     """An agent that asks its run's model by itself."""
 
@@ -20,7 +28,7 @@ class OwnLoopAgent(Agent):
 
     def __init__(self, config: OwnLoopConfig, name: str) -> None:
         """`name`: its name in messages."""
-        self.config = config
+        self.config, self.name = config, name
         self.model = RunModel.of(name, config)
 
     @property

@@ -223,7 +223,10 @@ class _Waits:
 def _agent_settings(agent: Agent) -> tuple[str, dict[str, Any]]:
     """Return the type and the settings from which the platform creates an agent."""
     from hud.agents.agent_kinds import kind_of_settings  # Loads the tool loop.
+    from hud.agents.programs.own_loop_agent import OwnLoopAgent, refusal_by_platform
 
+    if isinstance(agent, OwnLoopAgent):
+        raise UsageError(refusal_by_platform(agent.name))
     config = agent.hosted_config
     if config is None or not agent.model_name:
         raise UsageError(
