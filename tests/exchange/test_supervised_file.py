@@ -133,6 +133,16 @@ def test_rows_that_are_edited_under_their_ids_begin_a_new_run(tmp_path, model):
     assert edited.first_loss != first.first_loss
 
 
+def test_a_row_that_is_shortened_under_its_id_has_its_new_turns_alone(tmp_path, model):
+    long = [*CHAT["messages"][:2], {"role": "assistant", "content": "One."}]
+    long += [{"role": "user", "content": "More."}, {"role": "assistant", "content": "Two."}]
+    for messages, turns in ((long, 2), (long[:3], 1)):
+        path = written(tmp_path, {"id": "a", "messages": messages})
+        assert run(["import", str(path), "--job", "edited"]) == 0
+        (row,) = asyncio.run(connect().get("/v2/jobs"))["items"]
+        assert len(asyncio.run(samples_of(row["id"]))) == turns
+
+
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [

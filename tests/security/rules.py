@@ -85,6 +85,7 @@ _API = {
         POST /v1/models/{model_id}/train/forward-backward  POST /v1/models/{model_id}/train/forward
         POST /v1/models/{model_id}/train/backward  POST /v1/models/{model_id}/train/optim-step
         POST /v1/models/{model_id}/train/hold  POST /v1/models/{model_id}/train/render
+        POST /v1/models/{model_id}/train/loss
         POST /v1/models/{model_id}/train/discard  POST /v1/models/{model_id}/train/close
         GET /v2/training-runs  POST /v2/training-runs  POST /v2/reward-rules
         GET /v2/training-runs/{run_id}  POST /v2/training-runs/{run_id}

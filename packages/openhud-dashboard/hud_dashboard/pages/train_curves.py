@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hud.train.monitoring.plots import is_rounding, loss_per_token, smoothed
+from hud.train.monitoring.plots import HELD_OUT_LOSS, is_rounding, loss_per_token, smoothed
 from hud.train.monitoring.progress import Score, SetScore
 
 Metrics = Mapping[str, float]
@@ -26,6 +26,7 @@ CAPTIONS = {
     "phases": "Seconds of a step, by phase",
     "groups": "Groups of a step",
 }
+_HELD_OUT = "held-out loss"
 MOST_POINTS = 2_000
 MOST_OVERLAID = 4
 """Maximum number of overlaid runs in one chart."""
@@ -78,6 +79,9 @@ def curve(
         {"name": label, "values": [_number(value(row["metrics"])) for row in rows]}
         for label, value in _SERIES[name]
     ]
+    for line in series:
+        if line["name"] == _HELD_OUT:  # Measured after some of the steps.
+            line["points"] = True
     measured = [line for line in series if any(value is not None for value in line["values"])]
     return {
         "x_label": "step",
@@ -180,7 +184,7 @@ _SERIES: dict[str, tuple[tuple[str, Value], ...]] = {
     "reference": (("KL", _of("reference_kl:mean")),),
     "kl": (("KL", _of("sampler_k3:mean")),),
     "entropy": (("entropy", _of("entropy:mean")),),
-    "loss": (("loss", loss_per_token),),
+    "loss": (("loss", loss_per_token), (_HELD_OUT, _of(HELD_OUT_LOSS))),
     "gap": (("mean", _of("sampler_gap:mean")), ("99th percentile", _of("sampler_gap_p99:max"))),
     "lag": (("mean", _of("policy_lag:mean")), ("largest", _of("policy_lag:max"))),
     "phases": (("rollouts", _of("seconds_rollouts:sum")), ("update", _of("seconds_update:sum"))),

@@ -1,4 +1,4 @@
-"""Files of JSON lines, and single JSON documents, read as rows."""
+"""Files of JSON lines, single JSON documents and Parquet files, read as rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from typing import Any
 from hud import exact_json
 from hud.errors import UsageError
 
+_ROWS_AT_ONCE = 1_000
 _LEADING = 50
 """Rows that are read to recognize a format."""
 
 
 def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file: its lines, or the elements of its one document. Raises `UsageError` for other content."""
+    """Yield the objects of a file: its lines, the elements of its one document, or the rows of a Parquet file.
+
+    Raises `UsageError` for other content, and without the package that reads it.
+    """
+    if path.suffix == ".parquet":
+        yield from parquet_rows(path)
+        return
     with path.open("rb") as file:
         start = file.read(1)
         file.seek(0)
@@ -36,10 +43,24 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+def parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file. Raises `UsageError` for another file, and without pyarrow."""
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise UsageError(f"Reading {path} needs pyarrow: pip install pyarrow.") from None
+    try:
+        for batch in ParquetFile(path).iter_batches(_ROWS_AT_ONCE):
+            yield from batch.to_pylist()
+    except ArrowException as error:
+        raise UsageError(f"{path} is no Parquet file: {error}.") from error
+
+
 def leading_rows(path: Path) -> list[dict[str, Any]]:
     """Return the first rows of a file, and none of a folder or a file with other content."""
     rows: list[dict[str, Any]] = []
-    if not path.is_file() or path.suffix not in (".jsonl", ".json", ".ndjson"):
+    if not path.is_file() or path.suffix not in (".jsonl", ".json", ".ndjson", ".parquet"):
         return rows
     try:
         for row in rows_of(path):
@@ -47,7 +68,8 @@ def leading_rows(path: Path) -> list[dict[str, Any]]:
             if len(rows) == _LEADING:
                 break
     except UsageError:
-        pass
+        if path.suffix == ".parquet":
+            raise
     return rows
 
 

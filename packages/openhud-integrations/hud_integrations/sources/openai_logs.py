@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,23 @@ def is_log(path: Path) -> bool:
 
 def read_log(path: Path) -> Iterator[ForeignRun]:
     """Yield the conversations of a file. Raises `UsageError` for a row in another form."""
-    calls, repeated = Conversations(), Counter[str]()
     rows = list(rows_of(path))
     if rows and all("role" in row for row in rows):
         rows = [{"messages": rows}]
+    yield from read_rows(rows, str(path))
+
+
+def read_rows(
+    rows: Iterable[dict[str, Any]], source: str, *, ids: str = "openai"
+) -> Iterator[ForeignRun]:
+    """Yield the conversations of rows. Raises `UsageError` for one in another form.
+
+    `source` names them in errors, `ids` is the space of their ids.
+    """
+    calls, repeated = Conversations(), Counter[str]()
     for number, row in enumerate(rows, 1):
         # Equal rows without ids are different calls.
-        name = _name(row)
+        name = f"{ids}:{_name(row)}"
         repeated[name] += 1
         identifier = name if repeated[name] == 1 else f"{name}:{repeated[name]}"
         if _is_call(row):
@@ -55,10 +65,10 @@ def read_log(path: Path) -> Iterator[ForeignRun]:
             try:
                 yield _conversation(row, identifier)
             except UsageError as error:
-                raise UsageError(f"Row {number} of {path}: {error}") from error
+                raise UsageError(f"Row {number} of {source}: {error}") from error
         else:
             raise UsageError(
-                f"Row {number} of {path} is no call of a model: it has no messages, or no answer."
+                f"Row {number} of {source} is no call of a model: it has no messages, or no answer."
             )
     for conversation in calls.all:
         yield conversation.run()
@@ -161,9 +171,9 @@ def _name(row: dict[str, Any]) -> str:
     answered = response.get("id") if isinstance(response, dict) else None
     identifier = row.get("id") or answered
     if identifier:
-        return f"openai:{identifier}"
-    content = exact_json.dumps(row, option=exact_json.OPT_SORT_KEYS)
-    return f"openai:{hashlib.sha256(content).hexdigest()[:32]}"
+        return str(identifier)
+    content = exact_json.dumps(row, option=exact_json.OPT_SORT_KEYS, default=str)
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def _first(row: dict[str, Any], names: tuple[str, ...]) -> Any:

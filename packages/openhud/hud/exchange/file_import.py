@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,19 @@ from hud.exchange.foreign_runs import ForeignJob, ForeignRun, job_id_of
 from hud.exchange.ports import RunSource, Source
 from hud.exchange.registry import sources
 from hud.exchange.run_import import ImportedRuns, import_runs
+
+_HUB_NAME = re.compile(r"[\w-]+/[\w.-]+(:\w+)?")
+_FILES = (".json", ".jsonl", ".ndjson", ".parquet", ".csv", ".txt", ".md", ".py", ".zip", ".gz")
+
+
+def is_hub_name(text: str) -> bool:
+    """Return whether a text that is no path may be the name of a data set on the hub, with a split: `OWNER/NAME:SPLIT`."""
+    path = Path(text)
+    return (
+        _HUB_NAME.fullmatch(text) is not None
+        and path.suffix not in _FILES
+        and not path.parent.exists()
+    )
 
 
 @dataclass(frozen=True)

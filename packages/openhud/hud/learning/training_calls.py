@@ -18,6 +18,7 @@ from hud.learning.wire_types import (
     ForwardBackwardResult,
     ForwardRequest,
     ForwardResult,
+    LossRequest,
     OpenedSession,
     OptimStepRequest,
     OptimStepResult,
@@ -108,12 +109,14 @@ HOLD = Call("hold", HoldRequest, HeldSession)
 DISCARD = Call("discard", DiscardRequest, DiscardResult)
 RENDER = Call("render", RenderRequest, RenderResult)
 FORWARD_BACKWARD = Call("forward-backward", ForwardBackwardRequest, ForwardBackwardResult)
+LOSS = Call("loss", LossRequest, ForwardBackwardResult)
 FORWARD = Call("forward", ForwardRequest, ForwardResult)
 BACKWARD = Call("backward", BackwardRequest, ForwardBackwardResult)
 OPTIM_STEP = Call("optim-step", OptimStepRequest, OptimStepResult)
 
 TRAINING_CALLS: tuple[Call[Any, Any], ...] = (
     FORWARD_BACKWARD,
+    LOSS,
     FORWARD,
     BACKWARD,
     OPTIM_STEP,

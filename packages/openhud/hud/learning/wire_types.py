@@ -178,6 +178,10 @@ class ForwardBackwardResult(Strict):
     num_datums: int
 
 
+class LossRequest(_Batch):
+    """Measure `cross_entropy` over a batch, without a gradient."""
+
+
 class ForwardRequest(_Batch):
     """Compute logprobs for a custom loss, and store the context of `backward`."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
+from hud.train.monitoring.plots import HELD_OUT_LOSS
 
 if TYPE_CHECKING:
     from hud.train.monitoring.progress import Score
@@ -28,12 +29,15 @@ class Retention:
 
 
 def retention_of(
-    config: RunSettings, nodes: Mapping[int, str], scores: Sequence[Score]
+    config: RunSettings,
+    nodes: Mapping[int, str],
+    scores: Sequence[Score],
+    history: Sequence[Mapping[str, Any]] = (),
 ) -> Retention:
     """Return the retention of a run; `nodes` are by the number of steps done.
 
-    Kept are the newest `config.keep`, every `config.kept_every`-th and the best held-out ones, over all sets and of each. Of
-    these the newest two and the best keep their optimizer state.
+    Kept are the newest `config.keep`, every `config.kept_every`-th and the best held-out ones, over all sets and of each, and by
+    the held-out loss in `history`. Of these the newest two and the best keep their optimizer state.
     """
     if config.keep == "all":
         return Retention(set(), set())
@@ -41,7 +45,7 @@ def retention_of(
     order = sorted(nodes)
     newest = {nodes[done] for done in order[-config.keep :]}
     periodic = {nodes[done] for done in order if every is not None and done % every == 0}
-    best = _best_of(scores)
+    best = _best_of(scores) | _best_by_loss(nodes, history)
     retained = newest | periodic | best
     resumable = {nodes[done] for done in order[-_STATES:]} | best
     return Retention(set(nodes.values()) - retained, retained - resumable)
@@ -60,6 +64,17 @@ def _best_of(scores: Sequence[Score]) -> set[str]:
                 own = (mean, score.step, score.checkpoint_id)
                 best[name] = max(best.get(name, own), own)
     return {checkpoint for _, _, checkpoint in best.values()}
+
+
+def _best_by_loss(nodes: Mapping[int, str], history: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the checkpoint with the lowest held-out loss, if it has one."""
+    losses = {
+        row["step"] + 1: row["metrics"][HELD_OUT_LOSS]
+        for row in history
+        if HELD_OUT_LOSS in row["metrics"]
+    }
+    best = min(losses, key=lambda done: losses[done], default=None)
+    return {nodes[best]} if best in nodes else set()
 
 
 async def prune(

@@ -30,6 +30,7 @@ from hud.learning.wire_types import (
     ForwardResult,
     LossesResult,
     LossFn,
+    LossRequest,
     OpenedSession,
     OptimStepRequest,
     OptimStepResult,
@@ -237,6 +238,11 @@ class TrainingClient:
         for datum in result.data:
             datum.traj_idx = batch.order[datum.traj_idx]
         return result
+
+    async def loss(self, trajectories: Trajectories) -> ForwardBackwardResult:
+        """Return the sum of `cross_entropy` over a batch and its action tokens, of the present weights, without a gradient."""
+        batch = await self._inputs(trajectories, None, None, BuiltinLoss.CROSS_ENTROPY)
+        return await self._call(calls.LOSS, LossRequest(inputs=batch.inputs), retry=True)
 
     async def backward(
         self,

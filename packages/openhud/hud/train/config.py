@@ -124,8 +124,6 @@ class TrainConfig(RunSettings):
     critical: list[str] = Field(default_factory=list)
     """Gate: subsets of the held-out tasks that must not regress, as COLUMN=VALUE of the tasks' columns."""
 
-    guard: Literal["off", "warn", "stop"] = "warn"
-    """At signs that the reward is gamed: nothing, a warning, or a pause of the run that `--override-guard` ends."""
     guard_kl: float = Field(default=Bands.kl, gt=0)
     """Guard: largest KL between sampler and trainer (k3), in nats a token."""
     guard_reference_kl: float | None = Field(default=Bands.reference_kl, gt=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hud.client import Client
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 HOLD_EVERY_SECONDS = 60.0
 ATTEMPTS = 8
 PAUSES = Backoff(1.0, longest_seconds=15.0)
+_MEASURED_AT_ONCE = 64
+"""Runs whose loss is measured by one request."""
 _PASSING = (502, 503, 504)
 
 Answer = TypeVar("Answer")
@@ -154,6 +157,16 @@ class Learner(Generic[Settings]):
         node = await self.client.get(path)
         return {**node["metrics"], "model_step": float(made.step)}, made.checkpoint_id
 
+    async def loss_of(self, runs: Sequence[TrainInput]) -> float:
+        """Return the loss per token of the present weights on runs, without a gradient."""
+        total = tokens = 0.0
+        for start in range(0, len(runs), _MEASURED_AT_ONCE):
+            part = runs[start : start + _MEASURED_AT_ONCE]
+            metrics = (await self._exactly_once(partial(self.trainer.loss, part))).metrics
+            total += metrics["loss:sum"]
+            tokens += metrics["action_tokens:sum"]
+        return total / max(tokens, 1.0)
+
     async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
         """Record a completed step; files of older checkpoints are deleted during the next one."""
         await self.run.report(step, metrics, checkpoint)
@@ -205,7 +218,8 @@ class Learner(Generic[Settings]):
 
     async def _prune(self) -> None:
         """Delete the files of this run's checkpoints, by the configured retention."""
-        retention = retention_of(self.config, self.run.nodes, self.run.scores)
+        run = self.run
+        retention = retention_of(self.config, run.nodes, run.scores, run.history)
         expendable = retention.expendable - self._deleted
         weights_only = retention.weights_only - self._without_state
         if expendable or weights_only:

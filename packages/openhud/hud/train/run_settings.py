@@ -31,6 +31,7 @@ _NOT_THE_EXPERIMENT = frozenset(
         "critical",
         "steps",
         "epochs",
+        "test",
         "guard",
         *(f"guard_{band.name}" for band in fields(Bands)),
     }
@@ -97,6 +98,10 @@ class RunSettings(BaseModel):
     """Runs of each held-out task. Default with `promote = "gate"`: 5."""
     eval_temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature of held-out scores; 0: greedy."""
+
+    guard: Literal["off", "warn", "stop"] = "warn"
+    """At signs that the reward is gamed or the policy collapses: nothing, a warning, or a pause of the run that `--override-guard`
+    ends."""
 
     seed: int = 0
     """Seed of the sampling of tasks and tokens."""

@@ -117,6 +117,11 @@ class Lines(Reporter):
                 f"  {part.name}  {with_interval(part.mean, part.low, part.high)}  {part.runs} runs"
             )
 
+    def loss_measured(self, step: int, loss: float, runs: int) -> None:
+        self._say(
+            f"held-out loss after {count(step, 'step')}  {number(loss)} a token  {count(runs, 'run')}"
+        )
+
     def note(self, text: str) -> None:
         self._said, self._patience = monotonic(), QUIET_SECONDS
         # Contains commands for copying: left to the terminal's wrapping.

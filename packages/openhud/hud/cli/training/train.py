@@ -36,7 +36,7 @@ _REPEATED = {
 }
 PAUSED = 1
 """Exit code of a run that the guard paused."""
-_SUPERVISED_ONLY = ("epochs", "batch", "min_reward")
+_SUPERVISED_ONLY = ("epochs", "batch", "min_reward", "best_of", "test", "test_share")
 
 
 class _GoingOn(TypedDict):
@@ -120,6 +120,21 @@ def _refuse_truncation(
 )
 @click.option("--min-reward", type=float, help="With --from: omit runs below this reward.")
 @click.option(
+    "--best-of",
+    type=click.IntRange(min=2),
+    help="With --from: of every so many runs of a task, train on the one with the highest reward alone.",
+)
+@click.option(
+    "--test",
+    metavar="FILE|JOB",
+    help="With --from: conversations whose loss is measured, and which are not trained on.",
+)
+@click.option(
+    "--test-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="With --from: share of the runs that is not trained on, and whose loss is measured.  [default: 0]",
+)
+@click.option(
     "--fresh",
     is_flag=True,
     help="Start a new run from the head, without resuming, also where one has finished.",
@@ -159,7 +174,7 @@ def command(
     values = {name: value for name, value in values.items() if value is not None}
     going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
     if source is not None:
-        values = _supervised_values(source, file, values, override_guard)
+        values = _supervised_values(source, file, values)
         return asyncio.run(_learn_from(source, values, going_on, as_json=as_json))
     for name in _SUPERVISED_ONLY:
         if name in values:
@@ -315,39 +330,42 @@ async def _learn_from(
     stop = StopSignal()
     with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
         report = await learn_from(
-            config, file=file, tasks=tasks, reporter=shown, stop=stop, fresh=going_on["fresh"]
+            config, file=file, tasks=tasks, reporter=shown, stop=stop, **going_on
         )
     if as_json:
         print_json({**asdict(report), "interrupted": stop.stopping})
     else:
         _tell_supervised(report, values.get("tasks"))
-    return INTERRUPTED if stop.stopping else 0
+    return INTERRUPTED if stop.stopping else PAUSED if report.paused is not None else 0
 
 
 def _tell_supervised(report: WarmUpReport, tasks: str | None) -> None:
     out = console()
-    verb = "Finished" if report.finished else "Stopped"
+    verb = "Finished" if report.finished else "Stopped" if report.paused is None else "Paused"
     out.print(
         f"\n{verb} at step {report.next_step} of {report.steps}: {report.model} learned from {count(report.runs, 'run')} in "
         f"{count(report.next_step - report.first_step, 'step')} ({seconds(report.seconds)}); {count(report.left_out, 'run')} left out."
     )
     out.print(f"  loss per token  {number(report.first_loss)} to {number(report.last_loss)}")
+    if report.last_held_out_loss is not None:
+        losses = f"{number(report.first_held_out_loss)} to {number(report.last_held_out_loss)}"
+        out.print(f"  held-out loss   {losses}")
     for score in report.scores:
         shown = with_interval(score.mean, score.low, score.high)
         out.print(f"  held-out        {shown}  step {score.step}", markup=False)
     out.print(f"  metrics  {report.metrics_file}", markup=False)
     if report.plot is not None:
         out.print(f"  curves   {report.plot}", markup=False)
-    if report.finished:
+    if report.paused is not None:
+        out.print(report.paused.advice(report.model), markup=False, soft_wrap=True)
+    elif report.finished:
         train_on = f"Next: hud train {report.model} {shlex.quote(str(tasks))}"
         out.print(train_on if tasks else training_usage(report.model), markup=False)
     else:
         out.print("Give the same command again to go on.")
 
 
-def _supervised_values(
-    source: str, file: Path | None, values: dict[str, Any], override_guard: bool
-) -> dict[str, Any]:
+def _supervised_values(source: str, file: Path | None, values: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a supervised run. Raises `UsageError` for those that it does not have."""
     from hud.errors import UsageError
     from hud.train.supervised.config import SupervisedConfig
@@ -358,8 +376,6 @@ def _supervised_values(
     if file is not None or "model" not in values:
         raise UsageError("--from takes MODEL, TASKS and options, no --config.")
     unused = sorted(set(values) - set(SupervisedConfig.model_fields))
-    if override_guard:
-        unused.append("override_guard")
     if unused:
         raise UsageError(f"--{unused[0].replace('_', '-')} has no meaning with --from.")
     if "tasks" not in values and source == LATEST:

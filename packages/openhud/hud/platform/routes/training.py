@@ -1,7 +1,7 @@
 """Routes of training: HUD's five calls, and the records of training runs.
 
     POST /v1/models/{id}/train/forward-backward | forward | backward | optim-step      GET .../losses
-    POST /v1/models/{id}/train/open | hold | render | discard | close
+    POST /v1/models/{id}/train/open | hold | render | loss | discard | close
     POST, GET /v2/training-runs      GET, POST /v2/training-runs/{id}      POST, GET /v2/training-runs/{id}/steps
 
 Responses of the first line have exactly the keys that HUD's client expects.

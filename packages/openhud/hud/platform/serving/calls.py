@@ -125,6 +125,7 @@ _CALLS = (
     _in_session(
         training.FORWARD_BACKWARD, lambda session, body, who: session.forward_backward(body, who)
     ),
+    _in_session(training.LOSS, lambda session, body, who: session.loss(body, who)),
     _in_session(training.FORWARD, lambda session, body, who: session.forward(body, who)),
     _in_session(training.BACKWARD, lambda session, body, who: session.backward(body, who)),
     _in_session(training.OPTIM_STEP, lambda session, body, who: session.optim_step(body, who)),

@@ -11,6 +11,16 @@ from hud.platform.store import tables
 from hud.platform.store.queries import in_parts
 
 
+def delete_imported_turns(
+    connection: sa.Connection, ended: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Delete steps and samples of imported runs that are imported again: their source may have been edited under their ids."""
+    imported = [trace_id for trace_id, row in ended.items() if row["source"] is not None]
+    for some in in_parts(imported):
+        for table in (tables.steps, tables.samples):
+            connection.execute(sa.delete(table).where(table.c.trace_id.in_(some)))
+
+
 def recorded_here(connection: sa.Connection, ended: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Return the imported ones of these rows, by trace, whose run this store recorded itself: an import must not change it."""
     imported = [trace_id for trace_id, row in ended.items() if row["source"] is not None]

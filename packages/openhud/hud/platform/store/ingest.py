@@ -19,7 +19,7 @@ from hud.errors import NotFoundError, UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach, store_attachment
 from hud.platform.store.blobs import Blobs
-from hud.platform.store.imported_runs import recorded_here
+from hud.platform.store.imported_runs import delete_imported_turns, recorded_here
 from hud.platform.store.outcomes import apply_rules
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace import TraceStatus, plain
@@ -231,6 +231,7 @@ class Batch:
         jobs |= {run["job_id"] for run in runs if run["job_id"]}
         refuse_foreign(connection, self.team, jobs, traces, session=session)
         self._leave_out(recorded_here(connection, self.ended))
+        delete_imported_turns(connection, self.ended)
         upsert(connection, tables.jobs, list(self.jobs.values()), update=_RESUMED)
         upsert(connection, tables.runs, list(self.opened.values()))
         ended = list(self.ended.values())

@@ -5,6 +5,7 @@ Public methods are called on the event loop and work on the session's own thread
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from hud.learning.wire_types import (
     ForwardBackwardResult,
     ForwardRequest,
     ForwardResult,
+    LossRequest,
     OpenedSession,
     OptimStepRequest,
     OptimStepResult,
@@ -108,6 +110,10 @@ class Session:
     async def forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
         """Compute logprobs, and keep the batch until its backward pass."""
         return await self.run(lambda: self._forward(body, client))
+
+    async def loss(self, body: LossRequest, client: Contributor) -> ForwardBackwardResult:
+        """Measure `cross_entropy` over a batch; the accumulated gradient is unchanged."""
+        return await self.run(lambda: self._loss(body, client))
 
     async def backward(self, body: BackwardRequest, client: Contributor) -> ForwardBackwardResult:
         """Accumulate the gradient of a loss that the caller computed."""
@@ -230,6 +236,19 @@ class Session:
             total.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
             measured = [payload.reward for payload in payloads if measures_policy(payload.failure)]
             total.add_rewards(measured)
+        return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
+
+    def _loss(self, body: LossRequest, client: Contributor) -> ForwardBackwardResult:
+        self.begin_pass(client)
+        payloads = resolve_inputs(self.store, self.model.team_id, body.inputs, supervised=True)
+        batch = self._batch(payloads, body, loss_fn=BuiltinLoss.CROSS_ENTROPY)
+        logprobs = self.trained.trainer.forward(batch.datums)
+        losses = [
+            -float((datum.weights * row).sum(dtype="float64"))
+            for datum, row in zip(batch.datums, logprobs, strict=True)
+        ]
+        actions = float(sum(datum.actions for datum in batch.datums))
+        metrics = {"loss:sum": math.fsum(losses), "action_tokens:sum": actions}
         return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
 
     def _forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
@@ -361,7 +380,7 @@ class Session:
     def _batch(
         self,
         payloads: list[TrajectoryPayload],
-        body: ForwardBackwardRequest | ForwardRequest,
+        body: ForwardBackwardRequest | ForwardRequest | LossRequest,
         *,
         loss_fn: str = BuiltinLoss.IMPORTANCE_SAMPLING,
         keep_all: bool = False,

@@ -13,6 +13,7 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from hud.eval.results.intervals import with_interval
+from hud.train.monitoring.plots import HELD_OUT_LOSS, INITIAL_LOSS, loss_per_token
 from hud.train.monitoring.progress import Score
 from hud.train.monitoring.reward_changes import (
     WIDTH,
@@ -23,7 +24,7 @@ from hud.train.monitoring.reward_changes import (
     rise_since,
     spans_around,
 )
-from hud.train.monitoring.trends import STAGNANT, between
+from hud.train.monitoring.trends import CHANGE_LEVEL, STAGNANT, between
 
 PATIENCE = 20
 """Steps within which longer answers, or a saturated component, must increase the reward."""
@@ -39,6 +40,12 @@ MOST_FLAT = 0.8
 """Share of groups without signal."""
 MOST_FAILED = 0.2
 """Share of failed, unmeasured rollouts."""
+LOSS_FACTOR = 1.5
+"""Multiple of its best that a diverging loss has passed."""
+LEAST_LOSS_RISE = 0.2
+"""Smallest rise of a diverging loss, in nats a token: the loss of examples known by heart is near 0."""
+HELD_OUT_FACTOR = 1.05
+"""Multiple of its best that a rising held-out loss has passed twice."""
 LARGEST_SPIKE = 10.0
 """Multiple of the usual gradient norm."""
 
@@ -106,6 +113,7 @@ def guarded_alarms(
     if not fallen:
         yield from _stagnation(steps, scores, bands)
     yield from _reward(steps)
+    yield from _losses(steps)
     recent = steps[-WIDTH:]
     yield from _limit(
         recent, "sampler_k3:mean", bands.kl, "KL",
@@ -150,6 +158,8 @@ def _held_out(steps: Steps, scores: Sequence[Score]) -> Iterator[Alarm]:
                 step,
                 f"{fell}. Go back to the checkpoint of step {change.since}.",
                 "bad",
+                # Supervised steps have no training reward that would tell more.
+                guarded=change.below == 2 and bool(steps) and "epoch" in steps[-1][1],
                 best=change.since,
             )
             continue
@@ -313,6 +323,62 @@ def _reward(steps: Steps) -> Iterator[Alarm]:
             "bad",
             guarded=True,
         )
+
+
+def _losses(steps: Steps) -> Iterator[Alarm]:
+    """Yield an alarm where the loss of supervised steps leaves its best span, and where the held-out loss alone rises."""
+    rows = [
+        (step, loss)
+        for step, metrics in steps
+        if "epoch" in metrics and (loss := loss_per_token(metrics)) is not None
+    ]
+    ends = range(WIDTH, len(rows) - WIDTH + 1)
+    last = [loss for _, loss in rows[-WIDTH:]]
+    if ends:
+        spans = {rows[end - 1][0]: [loss for _, loss in rows[end - WIDTH : end]] for end in ends}
+        best = min(spans, key=lambda step: fmean(spans[step]))
+        before, now = fmean(spans[best]), fmean(last)
+        change = between(spans[best], last, CHANGE_LEVEL / len(spans))
+        far = now > max(LOSS_FACTOR * before, before + LEAST_LOSS_RISE)
+        if change is not None and change.rises and far:
+            yield Alarm(
+                "loss diverges",
+                rows[-1][0],
+                f"The loss per token rose from {before:.3f} at step {best} to {now:.3f}: {change}. Lower the learning rate, or go back.",
+                "bad",
+                guarded=True,
+                best=best,
+            )
+            return
+    yield from _held_out_loss(steps, rows)
+
+
+def _held_out_loss(steps: Steps, losses: Sequence[tuple[int, float]]) -> Iterator[Alarm]:
+    """Yield an alarm where the two newest held-out losses are above the best and the loss of training fell meanwhile."""
+    held_out = held_out_losses(steps)
+    if len(held_out) < 3:
+        return
+    best, least = min(held_out[:-2], key=lambda pair: pair[1])
+    newest = [loss for _, loss in held_out[-2:]]
+    if min(newest) <= HELD_OUT_FACTOR * least:
+        return
+    before, after = spans_around(losses, best)
+    if before and after and fmean(after) < fmean(before):
+        yield Alarm(
+            "held-out loss rises",
+            held_out[-1][0],
+            f"The held-out loss rose from {least:.3f} after step {best} to {newest[-1]:.3f}, and that of training fell from "
+            f"{fmean(before):.3f} to {fmean(after):.3f}: the model learns its examples by heart. Take the checkpoint of step {best}.",
+            "bad",
+            guarded=True,
+            best=best,
+        )
+
+
+def held_out_losses(steps: Steps) -> list[tuple[int, float]]:
+    """Return the measured held-out losses per token of a supervised run, by the number of steps done."""
+    first = [(0, metrics[INITIAL_LOSS]) for _, metrics in steps[:1] if INITIAL_LOSS in metrics]
+    return first + _series(steps, HELD_OUT_LOSS)
 
 
 def _numbers(steps: Steps) -> Iterator[Alarm]:

@@ -14,9 +14,9 @@ from hud.train.monitoring.alarms import COMPONENT, Alarm, Bands, guarded_alarms
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
-    from hud.train.config import TrainConfig
     from hud.train.monitoring.progress import Reporter, Score
     from hud.train.run_journal import TrainingRun
+    from hud.train.run_settings import RunSettings
 
 TRAJECTORIES = 3
 """Trajectories that a pause names."""
@@ -92,7 +92,7 @@ def guard_record(state: Mapping[str, Any]) -> GuardRecord:
 class Guard:
     """Guard of a training run."""
 
-    def __init__(self, config: TrainConfig, run: TrainingRun, reporter: Reporter) -> None:
+    def __init__(self, config: RunSettings, run: TrainingRun, reporter: Reporter) -> None:
         self.config, self.run, self.reporter = config, run, reporter
         self.bands = Bands.of(vars(config))
         self.pause: Pause | None = None
@@ -140,12 +140,18 @@ class Guard:
     def _paused(self, alarm: Alarm, scores: Sequence[Score]) -> Pause:
         named = [score for score in scores if score.step == alarm.best]
         best = max(named or scores, key=lambda score: (score.mean, score.step), default=None)
+        at_best: int | None
+        if best is not None:
+            at_best, at_checkpoint = best.step, best.checkpoint_id
+        else:
+            at_best = alarm.best
+            at_checkpoint = None if at_best is None else self.run.checkpoint_before(at_best)
         return Pause(
             step=self.run.next_step,
             alarm=alarm.name,
             sentence=alarm.sentence,
-            best_step=None if best is None else best.step,
-            best_checkpoint=None if best is None else best.checkpoint_id,
+            best_step=at_best,
+            best_checkpoint=at_checkpoint,
             trajectories=tuple(showing(alarm, self._last)),
         )
 

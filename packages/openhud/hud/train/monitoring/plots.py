@@ -10,6 +10,10 @@ from hud.train.monitoring.progress import Score
 
 _ROUNDING = {"kl": 1e-7, "gap": 2e-5}
 """Largest KL (k3) and logprob gap, in nats, that come of float32 alone at the weights that sampled."""
+HELD_OUT_LOSS = "held_out_loss:mean"
+"""Metric: loss per token of runs that are not trained on, after the step."""
+INITIAL_LOSS = "initial_held_out_loss:mean"
+"""Metric of the first step: that loss before training."""
 _BLUE, _ORANGE, _GREY = "#2a6fbb", "#d9772b", "#9aa5b1"
 
 
@@ -48,6 +52,15 @@ def draw_curves(
         axes.set_xlabel("step", fontsize=8)
         if values:
             axes.plot(list(values), list(values.values()), color=_BLUE, linewidth=1.2)
+        measured = {
+            row["step"] + 1: row["metrics"][HELD_OUT_LOSS]
+            for row in history
+            if quantity == "loss" and HELD_OUT_LOSS in row["metrics"]
+        }
+        if measured:
+            axes.plot(
+                list(measured), list(measured.values()), color=_ORANGE, marker="o", markersize=3
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path

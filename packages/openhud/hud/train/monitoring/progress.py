@@ -91,6 +91,9 @@ class Reporter:
 
     def scored(self, score: Score) -> None: ...
 
+    def loss_measured(self, step: int, loss: float, runs: int) -> None:
+        """Show the loss per token of `runs` held-out runs after so many steps."""
+
     def note(self, text: str) -> None:
         """Show a sentence."""
 

@@ -74,6 +74,7 @@ class TrackingReporter(Reporter):
         self.phase = shown.phase  # type: ignore[method-assign]
         self.run_ended = shown.run_ended  # type: ignore[method-assign]
         self.note = shown.note  # type: ignore[method-assign]
+        self.loss_measured = shown.loss_measured  # type: ignore[method-assign]
 
     def started(self, run_id: str, first_step: int, steps: int) -> None:
         self._shown.started(run_id, first_step, steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from hud.errors import UsageError
 from hud.learning.schedules import ScheduleName
@@ -29,15 +29,27 @@ class SupervisedConfig(RunSettings):
     """Runs per step."""
     min_reward: float | None = None
     """Omit runs below this reward."""
+    best_of: int | None = Field(default=None, ge=2)
+    """Of every so many runs of a task, the one with the highest reward alone is trained on."""
+    test: str | None = None
+    """File of conversations, or id of a job, whose loss is measured and which is not trained on."""
+    test_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the runs that are not trained on, and whose loss is measured."""
     lr_schedule: ScheduleName = "linear"
     """Shape of the learning rate over the steps."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Maximum gradient norm; a longer gradient is scaled down."""
     eval_every: int = Field(default=0, ge=0)
-    """Steps between held-out scores; 0: before and after training only."""
+    """Steps between held-out scores and losses; 0: before and after training only."""
     keep: Annotated[int, Field(ge=1)] | Literal["all"] = 1
     """Number of newest checkpoints whose files are kept, or all; always kept: the best held-out one, and those that `hud train`
     keeps."""
+
+    @model_validator(mode="after")
+    def _one_test(self) -> SupervisedConfig:
+        if self.test is not None and self.test_share:
+            raise ValueError("test names runs of its own, and test_share takes some: choose one")
+        return self
 
     @property
     def total_steps(self) -> int:
@@ -58,6 +70,11 @@ class SupervisedConfig(RunSettings):
         shared = {name: getattr(self, name) for name in RunSettings.model_fields}
         return TrainConfig(**shared, steps=self.total_steps)
 
+    def is_evaluated(self, done: int) -> bool:
+        """Return whether held-out scores and losses are due after so many steps."""
+        every = self.eval_every
+        return done in (0, self.total_steps) or (every > 0 and done % every == 0)
+
     def over(self, examples: int) -> SupervisedConfig:
         """Return the configuration with the number of steps over so many examples."""
         steps = self.steps or -(-examples * self.epochs // self.batch)
@@ -70,5 +87,5 @@ def make_supervised_config(values: dict[str, Any]) -> SupervisedConfig:
         return SupervisedConfig(**values)
     except ValidationError as error:
         problem = error.errors()[0]
-        name = ".".join(str(part) for part in problem["loc"])
-        raise UsageError(f"The training configuration: {name}: {problem['msg']}.") from None
+        name = "".join(f"{part}: " for part in problem["loc"])
+        raise UsageError(f"The training configuration: {name}{problem['msg']}.") from None

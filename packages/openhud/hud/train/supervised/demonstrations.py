@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import NotFoundError, UsageError
+from hud.exchange.file_import import is_hub_name
 from hud.train.planning.default_rates import CREATED_HERE, original, supervised_rate
 
 if TYPE_CHECKING:
@@ -61,9 +62,12 @@ async def find_demonstrations(client: Client, tasks: Iterable[Task]) -> Demonstr
 
 
 def is_file(source: str) -> bool:
-    """Return whether a source of supervised training is a file or a folder. Raises `UsageError` for one that does not exist."""
+    """Return whether a source of supervised training is a file, a folder or the name of a data set, rather than a job.
+
+    Raises `UsageError` for a file that does not exist.
+    """
     path = Path(source)
-    if path.exists():
+    if path.exists() or is_hub_name(source):
         return True
     if path.suffix or len(path.parts) > 1:  # Ids of jobs have neither.
         raise UsageError(f"There is no file {source}.")

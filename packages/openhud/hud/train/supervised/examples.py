@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hud import exact_json
 from hud.client import Client
 from hud.errors import UsageError
 from hud.eval.results.failures import causes
@@ -34,6 +35,27 @@ def usable_examples(examples: Sequence[Example], min_reward: float | None) -> li
     if not usable:
         raise UsageError(_nothing_to_learn(examples, min_reward))
     return usable
+
+
+def best_of(examples: Sequence[Example], count: int) -> list[Example]:
+    """Return the run with the highest reward of every `count` runs of a task, and of the rest: rejection sampling.
+
+    Runs without a recorded task are of one task if they have the same prompt. Runs without a reward are left out; raises
+    `UsageError` if none has one.
+    """
+    by_task: dict[Any, list[int]] = {}
+    for place, example in enumerate(examples):
+        if example.reward is not None:
+            by_task.setdefault(_task_of(example), []).append(place)
+    if not by_task:
+        raise UsageError("--best-of chooses runs by their rewards, and none has one.")
+    rewards = [example.reward or 0.0 for example in examples]
+    chosen = [
+        max(places[start : start + count], key=lambda place: (rewards[place], -place))
+        for places in by_task.values()
+        for start in range(0, len(places), count)
+    ]
+    return [examples[place] for place in sorted(chosen)]
 
 
 def batch_of(
@@ -67,6 +89,14 @@ class TokenizedRuns:
     def digests(self) -> list[str]:
         """Digest of each run's tokens: a file that is edited has the ids of its rows still."""
         return [_digest(payload) for payload in self.payloads]
+
+    def part(self, places: Sequence[int]) -> TokenizedRuns:
+        """Return the runs at these places."""
+        return TokenizedRuns(
+            [self.examples[place] for place in places],
+            [self.payloads[place] for place in places],
+            self.note,
+        )
 
 
 async def tokenized(
@@ -127,6 +157,15 @@ async def tokenized(
     return TokenizedRuns(
         [examples[place] for place in fitting], [payloads[place] for place in fitting], note
     )
+
+
+def _task_of(example: Example) -> Any:
+    """Return what the runs of a task have in common: its identity, else the messages before the first turn."""
+    if example.task is not None:
+        return example.task.template, frozenset(example.task.complete.items())
+    messages = conversation_of(example.trace)
+    turns = (place for place, message in enumerate(messages) if message["role"] == "assistant")
+    return exact_json.dumps(messages[: next(turns, None)])
 
 
 def _digest(payload: TrajectoryPayload) -> str:

@@ -24,15 +24,23 @@ from hud.exchange.file_import import import_file
 from hud.learning.schedules import ScheduleName
 from hud.learning.wire_types import TrajectoryPayload
 from hud.train.learner import Learner
-from hud.train.monitoring.plots import draw_curves, loss_per_token
+from hud.train.monitoring.guard import Guard, Pause
+from hud.train.monitoring.plots import HELD_OUT_LOSS, INITIAL_LOSS, draw_curves, loss_per_token
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.trackers import with_trackers
 from hud.train.rollouts.held_out import HeldOut, held_out_sets, overlap_note
 from hud.train.rollouts.sampling import Rollouts
 from hud.train.run_journal import over_note
 from hud.train.supervised.config import SupervisedConfig
-from hud.train.supervised.demonstrations import default_rate
-from hud.train.supervised.examples import batch_of, tokenized, usable_examples
+from hud.train.supervised.demonstrations import default_rate, is_file
+from hud.train.supervised.examples import (
+    TokenizedRuns,
+    batch_of,
+    best_of,
+    tokenized,
+    usable_examples,
+)
+from hud.train.supervised.held_out_loss import HeldOutLoss, split
 from hud.train.supervised.recorded_runs import (
     Example,
     examples_of,
@@ -74,6 +82,11 @@ class WarmUpReport:
     seconds: float = 0.0
     metrics_file: Path = Path()
     plot: Path | None = None
+    first_held_out_loss: float | None = None
+    """Loss per token of the runs that are not trained on, before training; None without any."""
+    last_held_out_loss: float | None = None
+    paused: Pause | None = None
+    """The guard's reason for a pause, or None."""
 
 
 async def warm_up(
@@ -127,13 +140,14 @@ async def learn_from(
     reporter: Reporter | None = None,
     stop: StopSignal | None = None,
     fresh: bool = False,
+    override_guard: bool = False,
 ) -> WarmUpReport:
     """Train `config.model` on `runs`, on those of a `file`, or of `config.jobs`, continuing the run of the same settings and data.
 
     A file is imported (`import_file`), and all of its runs are trained on, whatever else their jobs hold. `tasks` define the tools of
     recorded runs that name none themselves. A request of `stop` ends the run after the running step. A finished run is
     continued if more steps or epochs are asked for; otherwise its report is returned and nothing is trained. `fresh` starts
-    a new run from the head. Raises `UsageError` if no run can be learned from, and `ConflictError` if another process
+    a new run from the head. A run paused by the guard continues only with `override_guard`. Raises `UsageError` if no run can be learned from, and `ConflictError` if another process
     trains the model.
     """
     client = connect()
@@ -148,9 +162,12 @@ async def learn_from(
         raise UsageError("Give runs to learn from, a file, or the id of a job.")
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     on_record = runs is None and client.api_url is None
-    fitting = await tokenized(
-        client, model["id"], usable_examples(examples, config.min_reward), on_record=on_record
-    )
+    chosen = examples if config.best_of is None else best_of(examples, config.best_of)
+    chosen = usable_examples(chosen, config.min_reward)
+    fitting = await tokenized(client, model["id"], chosen, on_record=on_record)
+    fitting, tested = split(fitting, config)
+    if config.test is not None:
+        tested = await _tests(client, model["id"], config.test, tasks, reporter)
     usable = fitting.examples
     config = config.over(len(usable)).on(*fitting.digests)
     if runtime is None and scored:
@@ -162,20 +179,28 @@ async def learn_from(
         reporter.note(fitting.note)
     if overlap:
         reporter.note(overlap_note(overlap, len(scored.tasks)))
+    trained = set(fitting.digests)
+    if repeated := sum(digest in trained for digest in tested.digests):
+        reporter.note(
+            f"{repeated} of the {len(tested.examples)} runs whose loss is measured are trained on, too."
+        )
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
         stack.push_async_callback(as_runtime(runtime).aclose)
         rollouts = await Rollouts.open(
             config.playing, scored.tasks, runtime=runtime, reporter=reporter, stop=stop
         )
-        learner = await Learner.open(config, client, fresh=fresh)
+        learner = await Learner.open(config, client, fresh=fresh, override_guard=override_guard)
         stack.push_async_callback(learner.close)
         for note in learner.run.notes:
             reporter.note(note)
-        loop = _Loop(learner, usable, len(examples) - len(usable), scored, rollouts)
+        left_out = len(examples) - len(usable) - (0 if config.test else len(tested.examples))
+        losses = HeldOutLoss(learner, tested.payloads, reporter)
+        loop = _Loop(learner, usable, left_out, scored, rollouts, losses)
         if learner.run.over:
             reporter.note(over_note(learner.run, config.total_steps))
             return loop.report(learner.run.next_step, 0.0)
+        await loop.guard.resume(override=override_guard)
         return await loop.run_to_end(fitting.payloads)
 
 
@@ -196,6 +221,19 @@ async def _recorded(
     return config.model_copy(update={"jobs": jobs}), trace_ids
 
 
+async def _tests(
+    client: Client, model_id: str, source: str, tasks: Taskset | None, reporter: Reporter
+) -> TokenizedRuns:
+    """Return the runs of a file or a job whose loss is measured."""
+    if is_file(source):
+        trace_ids = list(dict.fromkeys((await import_file(client, Path(source))).runs.trace_ids))
+    else:
+        trace_ids = await runs_of_job(client, source)
+    examples = await recorded_examples(client, trace_ids, tasks, reporter)
+    on_record = client.api_url is None
+    return await tokenized(client, model_id, usable_examples(examples, None), on_record=on_record)
+
+
 class _Loop:
     """A call of `learn_from`."""
 
@@ -206,11 +244,14 @@ class _Loop:
         left_out: int,
         held_out: HeldOut,
         rollouts: Rollouts,
+        losses: HeldOutLoss,
     ) -> None:
         self.learner, self.config, self.run = learner, learner.config, learner.run
         self.examples, self.left_out = examples, left_out
         self.held_out, self.rollouts = held_out, rollouts
         self.reporter, self.stop = rollouts.reporter, rollouts.stop
+        self.losses = losses
+        self.guard = Guard(self.config, self.run, self.reporter)
 
     async def run_to_end(self, payloads: list[TrajectoryPayload]) -> WarmUpReport:
         """Take the remaining steps."""
@@ -218,14 +259,17 @@ class _Loop:
         first, started = run.next_step, perf_counter()
         self.reporter.started(run.id, first, steps)
         await self.held_out.recall(self.learner.client, run.scores)
+        await self.losses.begin(run)
         await self._score_if_due()
-        while run.next_step < steps and not self.stop.stopping:
+        while run.next_step < steps and not self.stop.stopping and self.guard.pause is None:
             await self._step(run.next_step, payloads)
             await self._score_if_due()
+            await self.guard.check(over=run.next_step >= steps)
         finished = run.next_step >= steps and not self._due(run.next_step)
         if not finished:
             await self.learner.begin_step()  # Makes a checkpoint of the steps since the last one.
-        await self.learner.end("finished" if finished else "stopped")
+        ended = "finished" if finished else "stopped" if self.guard.pause is None else "paused"
+        await self.learner.end(ended)
         report = self.report(first, perf_counter() - started)
         plot = Path(self.config.plot or run.folder / "curves.png")
         try:
@@ -240,6 +284,7 @@ class _Loop:
         self.reporter.phase("update", step, 0)
         await self.learner.forward_backward(step, [batch])
         save = done % _SAVE_EVERY == 0 or done == config.total_steps or self._due(done)
+        save = save or self.losses.due(done)
         metrics, checkpoint = await self.learner.optim_step(step, None, save=save)
         metrics |= self.learner.pass_metrics | {
             "epoch": (step * config.batch + len(batch)) / len(payloads),
@@ -247,15 +292,15 @@ class _Loop:
             "examples:sum": float(len(batch)),
             "seconds:sum": perf_counter() - began,
         }
+        metrics |= await self.losses.after(done)
         await self.learner.report(step, metrics, checkpoint)
         self.reporter.stepped(step, metrics)
 
     def _due(self, done: int) -> bool:
         """Return True if the weights after so many steps must be scored."""
-        every = self.config.eval_every
         if not self.held_out or any(score.step == done for score in self.run.scores):
             return False
-        return done in (0, self.config.total_steps) or (every > 0 and done % every == 0)
+        return self.config.is_evaluated(done)
 
     async def _score_if_due(self) -> None:
         done = self.run.next_step
@@ -273,6 +318,10 @@ class _Loop:
     def report(self, first: int, seconds: float) -> WarmUpReport:
         """Return the result of the run so far."""
         run = self.run
+        opening = run.history[0]["metrics"] if run.history else {}
+        measured = [
+            row["metrics"][HELD_OUT_LOSS] for row in run.history if HELD_OUT_LOSS in row["metrics"]
+        ]
         losses: list[Any] = [loss_per_token(row["metrics"]) for row in run.history]
         return WarmUpReport(
             run_id=run.id,
@@ -289,4 +338,7 @@ class _Loop:
             scores=sorted(run.scores, key=lambda score: score.step),
             seconds=seconds,
             metrics_file=run.metrics_file,
+            first_held_out_loss=opening.get(INITIAL_LOSS),
+            last_held_out_loss=measured[-1] if measured else None,
+            paused=self.guard.pause,
         )
