@@ -252,3 +252,81 @@ async def test_a_task_of_another_team_is_not_loaded(keyed, tmp_path):
         assert (await client.post("/playground/worlds", json=sent)).status_code == 403
         page = (await client.get(f"/tasksets/{taskset}/row?slug=banana")).text
         assert "/playground" not in page
+
+
+RATED = {
+    "id": "ab" * 16,
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What does tea cost? sk-abcdefghijklmnopqrstuvwxyz123456"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "1",
+                    "type": "function",
+                    "function": {"name": "price", "arguments": '{"item": "tea"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "3"},
+        {"role": "assistant", "content": "3 euros"},
+    ],
+    "up": True,
+}
+
+
+async def test_a_thumb_makes_the_conversation_a_run_with_an_outcome(web):
+    answer = await web.post("/playground/rating", json=RATED)
+    assert answer.status_code == 200, answer.text
+    rated = answer.json()
+    run = (await web.get(f"/v2/trace/{rated['trace_id']}/full")).json()
+    assert (run["run"]["source"], run["run"]["model"]) == ("playground", "m")
+    assert run["run"]["content"] == "3 euros"
+    steps = run["trace"]["steps"]
+    assert [step["source"] for step in steps] == ["user", "agent", "tool", "agent"]
+    assert steps[2]["call"]["arguments"] == {"item": "tea"}
+    assert "sk-abc" not in json.dumps(run)
+    further = [
+        *RATED["messages"],
+        {"role": "user", "content": "And a cup?"},
+        {"role": "assistant", "content": "I cannot say."},
+    ]
+    again = {**RATED, "messages": further, "up": False}
+    assert (await web.post("/playground/rating", json=again)).json()["trace_id"] == rated[
+        "trace_id"
+    ]
+    outcomes = (await web.get(f"/v2/trace/{rated['trace_id']}/outcomes")).json()
+    assert [(item["name"], item["value"]) for item in outcomes["items"]] == [
+        ("thumb", 1),
+        ("thumb", 0),
+    ]
+    assert {item["source"] for item in outcomes["items"]} == {"local"}
+    run = (await web.get(f"/v2/trace/{rated['trace_id']}/full")).json()
+    assert len(run["trace"]["steps"]) == 6
+    jobs = (await web.get("/v2/jobs")).json()["items"]
+    assert [(job["name"], job["status"], job["runs"]) for job in jobs] == [
+        ("Playground", "completed", 1)
+    ]
+
+
+async def test_a_rating_is_of_an_answer_and_of_ones_own_conversation(keyed):
+    traces = []
+    for _ in range(2):
+        async with sign_in(keyed, "run") as client:
+            answer = await client.post("/playground/rating", json=RATED)
+            assert answer.status_code == 200
+            traces.append(answer.json()["trace_id"])
+            for wrong in (
+                {"messages": RATED["messages"][:2]},
+                {"id": "no-id"},
+                {"messages": []},
+                {"messages": [{"role": "assistant", "content": "x" * 1_000_001}]},
+            ):
+                answer = await client.post("/playground/rating", json={**RATED, **wrong})
+                assert answer.status_code in (400, 422)
+    assert len(set(traces)) == 2
+    async with sign_in(keyed, "read") as reader:
+        assert (await reader.post("/playground/rating", json=RATED)).status_code == 403

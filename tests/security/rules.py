@@ -164,7 +164,7 @@ _PAGES = {
         POST /models/{model_id}/evaluate
         GET /playground  POST /playground/turn  POST /playground/worlds  POST /playground/worlds/{world_id}/task
         POST /playground/worlds/{world_id}/grade  POST /playground/worlds/{world_id}/call
-        POST /playground/worlds/{world_id}/close
+        POST /playground/worlds/{world_id}/close  POST /playground/rating
         POST /train/launches/{launch_id}/stop
     """,
     "train": """

@@ -23,12 +23,14 @@ from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets
 from hud.platform.environments.registry import Environments
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.providers import builtin_records
+from hud.platform.routes.labels import Rater
 from hud.platform.tasksets.playable import Playable
 from hud.platform.tasksets.rows import TasksetRows
 from hud.trace import Message
 from hud_dashboard.page import Data, Pages
 from hud_dashboard.pages.evaluation import checkpoint_options
 from hud_dashboard.pages.tasksets import row_label
+from hud_dashboard.playground_conversations import RatedConversation, record_rating
 from hud_dashboard.playground_environments import Worlds
 from hud_dashboard.state import state_part
 from hud_dashboard.trace.grades import grade_of
@@ -132,6 +134,13 @@ async def turn(
     """Request the next turn of a model: a chat completion, streamed by the gateway."""
     limits.admit(who)
     return _Completion(gateway)
+
+
+@router.post("/playground/rating", dependencies=_RUN)
+def rate(store: StorePart, who: Who, rater: Rater, body: RatedConversation) -> Response:
+    """Rate the conversation with a thumb, which makes it a run; returns the run's id and its reward."""
+    outcome = record_rating(store, who.team_id, who.key_id, rater, body)
+    return _json({"trace_id": outcome["trace_id"], "reward": outcome["reward"]})
 
 
 @router.post("/playground/worlds", dependencies=_RUN)

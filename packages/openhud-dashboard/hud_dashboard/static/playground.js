@@ -9,7 +9,13 @@ let messages = [];
 let world = null;
 let wanted = "";
 let asking = null;
+let conversation = newId(); // For ratings.
 let task = null; // {graded}: the task started in the environment.
+
+// 32 hexadecimal digits; crypto.randomUUID is absent on addresses without TLS.
+function newId() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
 
 function visible(text) {
   return text.replace(HIDDEN, (one) => `U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
@@ -92,6 +98,7 @@ async function startTask() {
   await tell("Starting the task…", async () => {
     const started = await post(`/playground/worlds/${open.id}/task`, { template: $("template").value, arguments: JSON.parse($("arguments").value || "{}") });
     messages = [];
+    conversation = newId();
     $("turns").replaceChildren();
     showTask(started.prompt, false);
   });
@@ -120,6 +127,30 @@ async function gradeAnswer() {
   });
 }
 
+// Rate the conversation up to its last answer, which records it as a run.
+async function rate(up) {
+  const system = $("system").value.trim();
+  const opening = system ? [{ role: "system", content: system }] : [];
+  $("rated").className = "muted";
+  $("rated").textContent = "Recording…";
+  try {
+    const run = await post("/playground/rating", { id: conversation, model: $("model").value, checkpoint: $("checkpoint").value || null, messages: [...opening, ...messages], up });
+    $("up").setAttribute("aria-pressed", String(up));
+    $("down").setAttribute("aria-pressed", String(!up));
+    const link = element("a", "", "Recorded as a run");
+    link.href = `/trace/${run.trace_id}`;
+    $("rated").replaceChildren(link);
+  } catch (error) {
+    $("rated").className = "bad";
+    $("rated").textContent = visible(error.message);
+  }
+}
+
+function unrated() {
+  for (const id of ["up", "down"]) $(id).setAttribute("aria-pressed", "false");
+  $("rated").replaceChildren();
+}
+
 // Run an action of the task; errors are shown next to it.
 async function tell(meanwhile, work) {
   $("task-said").className = "hint muted";
@@ -141,12 +172,14 @@ function offer() {
   const last = messages.at(-1), waits = Boolean(task) && last?.role !== "assistant";
   $("text").required = !waits;
   $("send").textContent = waits ? "Let it answer" : "Send";
+  $("thumbs").hidden = !(last?.role === "assistant" && !last.tool_calls);
   $("grade").hidden = !(task && !task.graded && last?.role === "assistant" && !last.tool_calls);
 }
 
 function forget() {
   asking?.abort();
   messages = [];
+  conversation = newId();
   $("turns").replaceChildren();
   closeWorld();
 }
@@ -276,6 +309,7 @@ async function say(text) {
     messages.push({ role: "user", content: text });
     show("You", text);
   }
+  unrated();
   asking = new AbortController();
   busy(true);
   let turn;
@@ -328,6 +362,8 @@ if ($("say")) {
   $("stop").addEventListener("click", () => asking?.abort());
   $("again").addEventListener("click", forget);
   $("grade").addEventListener("click", gradeAnswer);
+  $("up").addEventListener("click", () => rate(true));
+  $("down").addEventListener("click", () => rate(false));
   $("setup").addEventListener("click", (event) => {
     if (event.target.id === "load") loadTask();
     else if (event.target.id === "begin") startTask();
