@@ -304,6 +304,8 @@ async def test_a_thumb_makes_the_conversation_a_run_with_an_outcome(web):
         ("thumb", 0),
     ]
     assert {item["source"] for item in outcomes["items"]} == {"local"}
+    shown = (await web.get(f"/trace/{rated['trace_id']}")).text
+    assert shown.count('<b class="foreign">thumb</b>') == 2
     run = (await web.get(f"/v2/trace/{rated['trace_id']}/full")).json()
     assert len(run["trace"]["steps"]) == 6
     jobs = (await web.get("/v2/jobs")).json()["items"]

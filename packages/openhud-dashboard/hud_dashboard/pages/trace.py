@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from hud import exact_json
 from hud.platform.dependencies import Models, StorePart, Team
 from hud.platform.store import Store, records
+from hud.platform.store.outcomes import outcomes_of
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Pages, paged, see
 from hud_dashboard.queries import trace_windows
@@ -87,6 +88,7 @@ def trace(registry: Models, run: Run, step: Number | None = None, tokens: Colour
     ]
     return {
         **head_of(registry.store, run),
+        "outcomes": outcomes_of(registry.store, run["trace_id"]),
         "labels": labels_of(registry.store, run["team_id"], "run", run["trace_id"]),
         "windows": parts,
         "step_count": sum(window.count for window in windows),
