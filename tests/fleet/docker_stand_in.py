@@ -71,6 +71,10 @@ def stand_in(place: Path, state: Path) -> dict[str, str]:
     """Write the command into `place`; returns variables by which it is found, with `state` as its daemon's."""
     state.mkdir(parents=True)
     place.mkdir(exist_ok=True)
-    (place / "docker").write_text(DOCKER.format(python=sys.executable))
-    (place / "docker").chmod(0o755)
+    for name in (
+        "docker",
+        "podman",
+    ):  # A podman of this machine would be used where docker is down.
+        (place / name).write_text(DOCKER.format(python=sys.executable))
+        (place / name).chmod(0o755)
     return {"PATH": f"{place}:/usr/bin:/bin", "DOCKER_CONFIG": str(state)}

@@ -13,8 +13,8 @@ from tests.fleet.joined_node import JoinedNode
 from tests.fleet.live_server import LiveServer
 
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
+from hud.eval.runtimes.containers.images import save_image
 from hud.fleet.builds.build_cache import BuildCache
-from hud.fleet.builds.docker import save_image
 from hud.trace import dashed, new_id
 
 ENV = """
@@ -137,7 +137,7 @@ def test_images_without_docker_are_refused_as_the_node_joins(tmp_path):
     key, home = "hud_key", tmp_path / "node"
     node = JoinedNode("http://127.0.0.1:9", key, home, "--images", variables=variables)
     assert node.process.wait(60) == 2
-    assert "--images needs docker on this machine" in node.said()
+    assert "--images needs docker or podman on this machine" in node.said()
 
 
 def _status(api: httpx.Client, trace: str) -> str:

@@ -100,7 +100,12 @@ async def of_a_function(source):
 
 
 IMPLEMENTATIONS = {
-    **{name: lambda source, name=name: named(name, source) for name in runtime_kinds()},
+    # A container serves what its image holds: tests/eval/runtimes/test_containers.py.
+    **{
+        name: lambda source, name=name: named(name, source)
+        for name in runtime_kinds()
+        if name != "container"
+    },
     "fork, by file": of_its_own_file,
     "tcp": over_tcp,
     "function": of_a_function,
@@ -180,7 +185,7 @@ async def test_a_run_that_is_cancelled_frees_its_environment(runtime, source):
 
 def test_an_unknown_name_lists_the_kinds():
     with pytest.raises(
-        UsageError, match=r"local, fork, subprocess, hud, hosted and tcp://host:port"
+        UsageError, match=r"local, fork, subprocess, container, hud, hosted and tcp://host:port"
     ):
         runtime_named("docker")
 

@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.errors import EnvironmentFault
+from hud.eval.runtimes.containers.contained_environment import (
+    READY_SECONDS,
+    contained_environment,
+    serving_container,
+)
+from hud.eval.runtimes.containers.container import ContainerSpec
 from hud.eval.runtimes.fork import ForkRuntime
 from hud.eval.runtimes.interpreter import Interpreter
 from hud.eval.runtimes.served import ServedProcess
-from hud.fleet.builds.docker import READY_SECONDS, ImageRuntime, container
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -75,7 +80,8 @@ class WarmEnvironments:
         image = environment["image"]
         if self.builds is not None:
             await self.builds.load_image(task.env, environment["build_id"], image)
-        async with ImageRuntime(image, environment["variables"])(task) as connection:
+        spec = ContainerSpec(image, variables=environment["variables"])
+        async with contained_environment(spec) as connection:
             yield connection
 
     @asynccontextmanager
@@ -121,7 +127,7 @@ async def served(
 ) -> AsyncIterator[tuple[str, int]]:
     """A deployed environment on a port of this machine, for as long as the block lasts."""
     if image is not None:
-        async with container(image, variables) as (_, host, port):
+        async with serving_container(ContainerSpec(image, variables=variables)) as (_, host, port):
             yield host, port
         return
     process = await ServedProcess.start(str(source), apart(python, variables))

@@ -13,8 +13,8 @@ from pathlib import Path
 from hud.client import Client
 from hud.client.presence import presence
 from hud.errors import InfrastructureFault, UsageError
+from hud.eval.runtimes.containers.container_engine import find_container_engine
 from hud.fleet.builds.build_cache import BuildCache
-from hud.fleet.builds.docker import docker
 from hud.fleet.capacity import measured
 from hud.fleet.endings import follow_signals, follow_stdin
 from hud.fleet.worker import Place, Worker
@@ -36,14 +36,14 @@ async def join(
     """Play rollouts of the platform at `url` until a signal comes; `key` is a pass.
 
     `with_parent`: also end, handing everything back at once, when standard input does: the program that started this one
-    is gone. Raises `PlatformError` where the platform refuses the pass, `UsageError` where there are to be images, and docker
-    does not answer.
+    is gone. Raises `PlatformError` where the platform refuses the pass, `UsageError` where there are to be images, and no
+    container engine answers.
     """
     if images:
         try:
-            await docker("info")
+            await find_container_engine()
         except InfrastructureFault as error:
-            raise UsageError(f"--images needs docker on this machine: {error}") from error
+            raise UsageError(f"--images needs docker or podman on this machine: {error}") from error
     client = Client(api_url=url, api_key=key)
     place = Place(
         # Whoever knew it could bring results in its name.

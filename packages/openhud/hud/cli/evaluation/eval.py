@@ -111,7 +111,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     "--runtime",
     default=None,
     metavar="KIND",
-    help="local, fork, subprocess, hud, hosted, tcp://host:port, or an installed one.  [default: fork for a Python source]",
+    help="local, fork, subprocess, container, hud, hosted, tcp://host:port, or an installed one.  [default: fork for a Python source]",
 )
 @click.option("--remote", is_flag=True, help="Play on the platform: --runtime hosted.")
 @click.option(

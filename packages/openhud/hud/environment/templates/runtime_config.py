@@ -110,17 +110,18 @@ def refuse_unsupported(
     honoured: Iterable[str] = (),
     *,
     labels: bool = False,
+    images: bool = False,
 ) -> RuntimeConfig:
     """Return a task's requirements; raises `UsageError` for those that `runtime` cannot satisfy.
 
-    `honoured` names the supported resources. `labels` says whether nodes are selected by labels. `limits.run_timeout_s` applies to
-    every rollout.
+    `honoured` names the supported resources. `labels`: nodes are selected by labels; `images`: it runs container images.
+    `limits.run_timeout_s` applies to every rollout.
     """
     requirements = requirements_of(slug, stored)
     if requirements is _NOTHING:
         return requirements
-    refused = ("image", "compose") if labels else ("image", "compose", "labels")
-    wanted = [name for name in refused if getattr(requirements, name) is not None]
+    refused = {"image": not images, "compose": True, "labels": not labels}
+    wanted = [name for name in refused if refused[name] and getattr(requirements, name) is not None]
     if requirements.resources is not None:
         resources = requirements.resources.model_dump(exclude_none=True).keys() - set(honoured)
         wanted += [f"resources.{name}" for name in sorted(resources)]

@@ -1,7 +1,7 @@
 """Cache of builds that a worker fetched: one folder for each, named by the digest of its archive.
 
 A folder that is there is whole: an archive is fetched, verified, unpacked and installed beside it, and moved into place in
-one step. Several workers may share a cache. Container images are kept by docker.
+one step. Several workers may share a cache. Container images are kept by the container engine.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hud import exact_json
 from hud.client import Client
 from hud.durable_files import rename_folder
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
+from hud.eval.runtimes.containers.images import has_image, load_image
 from hud.fleet.builds.archives import unpack
-from hud.fleet.builds.docker import has_image, load_image
 from hud.fleet.builds.shared_packages import share_ours
 from hud.fleet.capacity import platform_tag
 
@@ -57,7 +57,7 @@ class BuildCache:
         self.say = say
         self._known: dict[str, InstalledBuild] = {}
         self._loaded: set[str] = set()
-        """Images that this machine's docker has."""
+        """Images that this machine's container engine has."""
         self._fetching: dict[str, asyncio.Lock] = {}
 
     async def get(self, name: str, build_id: str) -> InstalledBuild:
@@ -73,7 +73,7 @@ class BuildCache:
             return self._known[build_id]
 
     async def load_image(self, name: str, build_id: str, image: str) -> None:
-        """Have this machine's docker know the container image of a build, fetched if it does not.
+        """Load the container image of a build into this machine's container engine, fetched if it is not there.
 
         Raises `InfrastructureFault` where it cannot be fetched, `EnvironmentFault` where the archive does not hold it.
         """

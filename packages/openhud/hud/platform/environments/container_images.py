@@ -1,7 +1,8 @@
-"""Builds of container images, where a Docker daemon is configured: `HUD_DOCKER=1`, and a daemon that answers."""
+"""Builds of container images: with `HUD_DOCKER=1`, where a container engine answers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from hud import settings
 from hud.environment.channel.client.remote_connection import RemoteConnection
 from hud.environment.sources.manifest import tool_row
 from hud.errors import HudError, UsageError
-from hud.fleet.builds.docker import READY_SECONDS, beside_docker_s_own, container, docker
+from hud.eval.runtimes.containers.contained_environment import READY_SECONDS, serving_container
+from hud.eval.runtimes.containers.container import ContainerSpec
+from hud.eval.runtimes.containers.container_engine import find_container_engine
+from hud.eval.runtimes.containers.images import build_command
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
 
@@ -18,13 +22,14 @@ DOCKERFILE = "Dockerfile.hud"
 
 
 async def wanted(source: Path, log: BuildLog) -> bool:
-    """True where a source is to be built as an image: it says how, and there is a daemon to do it."""
+    """Return whether a source is built as an image: it has a `Dockerfile.hud`, and a container engine answers."""
     if settings.load().environment.get("HUD_DOCKER") != "1" or not (source / DOCKERFILE).is_file():
         return False
     try:
-        await docker("info", "--format", "{{.ServerVersion}}")
+        engine = await find_container_engine()
+        await asyncio.to_thread(engine.check)
     except HudError as error:
-        await log.say(f"Docker is configured, but does not answer ({error})")
+        await log.say(f"Images are configured, but no container engine answers ({error})")
         return False
     return True
 
@@ -38,25 +43,24 @@ async def build(
     secrets: Mapping[str, str],
     no_cache: bool,
 ) -> None:
-    """Build a source's `Dockerfile.hud` as `image`.
-
-    Values travel as variables of the docker command, which lists of processes do not show; secrets are mounts of
-    BuildKit (`RUN --mount=type=secret,id=NAME`), which no layer keeps.
-    """
-    command = ["docker", "build", "--file", str(source / DOCKERFILE), "--tag", image]
-    command += ["--no-cache"] if no_cache else []
-    for name in sorted(arguments):
-        command += ["--build-arg", name]
-    for name in sorted(secrets):
-        command += ["--secret", f"id={name},env={name}"]
-    variables = {**beside_docker_s_own({**arguments, **secrets}), "DOCKER_BUILDKIT": "1"}
-    await run([*command, str(source)], variables, log)
+    """Build a source's `Dockerfile.hud` as `image`."""
+    command, variables = build_command(
+        await find_container_engine(),
+        source,
+        source / DOCKERFILE,
+        image,
+        arguments=arguments,
+        secrets=secrets,
+        no_cache=no_cache,
+    )
+    await run(command, variables, log)
 
 
 async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> dict[str, Any]:
     """Start an image once and return its environment's manifest. Raises `UsageError` where it does not serve one."""
     await log.say("Starting the image.")
-    async with container(image, variables) as (identifier, host, port):
+    spec = ContainerSpec(image, variables=variables)
+    async with serving_container(spec) as (contained, host, port):
         try:
             connection = await RemoteConnection.dial(host, port, ready_timeout=READY_SECONDS)
             try:
@@ -66,7 +70,7 @@ async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> d
             finally:
                 await connection.close()
         except HudError as error:
-            await log.say(*(await docker("logs", "--tail", "50", identifier)).splitlines())
+            await log.say(*await contained.logs(50))
             raise UsageError(f"The image does not serve its environment: {error}") from error
     offered = hello.get("bindings") or hello.get("capabilities") or []
     names = [binding.get("name") for binding in offered if isinstance(binding, dict)]

@@ -20,8 +20,8 @@ import sqlalchemy as sa
 
 from hud import exact_json
 from hud.errors import NotFoundError
+from hud.eval.runtimes.containers.images import save_image
 from hud.fleet.builds.build_cache import DESCRIPTION, PACKAGES, PLACE, SOURCE, site_packages
-from hud.fleet.builds.docker import save_image
 from hud.fleet.builds.shared_packages import INSTALLER, LINK
 from hud.fleet.capacity import platform_tag
 from hud.platform.environments.registry import SUCCEEDED, find_build
@@ -46,7 +46,7 @@ class PackedBuilds:
         """Return `digest`, `size` in bytes and `entry` of a build, which is packed where it was not yet.
 
         Raises `NotFoundError` for a build that is not the team's, or did not succeed, `InfrastructureFault` for a container
-        image that the platform's docker has no more.
+        image that the platform's container engine has no more.
         """
         row = find_build(self.store, self.team, build_id)
         if row.status != SUCCEEDED:

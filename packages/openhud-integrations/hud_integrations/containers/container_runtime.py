@@ -1,0 +1,128 @@
+"""`ContainerRuntime`: a container of docker or podman for each rollout, whose image serves the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hud.client.archives import pack
+from hud.environment.templates.runtime_config import RuntimeResources, refuse_unsupported
+from hud.errors import UsageError
+from hud.eval.runtimes.containers.contained_environment import (
+    READY_SECONDS,
+    contained_environment,
+)
+from hud.eval.runtimes.containers.container import ContainerSpec
+from hud.eval.runtimes.containers.container_engine import find_container_engine
+from hud.eval.runtimes.containers.images import build_command, has_image
+from hud.eval.runtimes.remote import path_of
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime
+
+if TYPE_CHECKING:
+    from hud.environment import Environment, Task
+    from hud.environment.channel.client.remote_connection import RemoteConnection
+
+DOCKERFILE = "Dockerfile.hud"
+
+
+class ContainerRuntime(RolloutRuntime):
+    """A container for each rollout; its image's CMD serves the environment on port 8765.
+
+    The image is the task's `runtime_config.image`, else `image`, else it is built from the `Dockerfile.hud` in the folder of
+    `source`, once for each content. `resources.cpu` and `resources.memory_mb` of the task are limits, at most `processors` and
+    `memory_mb`. `mounts` are read-only files of this machine, by path inside.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Environment | None = None,
+        *,
+        image: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        processors: float | None = None,
+        memory_mb: float | None = None,
+        processes: int | None = None,
+        network: Literal["all", "none"] = "all",
+        mounts: Mapping[str, str | Path] | None = None,
+    ) -> None:
+        self.image = image
+        self.folder = None if source is None else Path(path_of(source).partition(":")[0]).parent
+        self.limits = ContainerSpec(
+            "",
+            variables=variables or {},
+            processors=processors,
+            memory_mb=memory_mb,
+            processes=processes,
+            network=network,
+            mounts=mounts or {},
+        )
+        self._building = asyncio.Lock()
+
+    @asynccontextmanager
+    async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
+        """Start a container and connect; it is removed at the end."""
+        config = refuse_unsupported(
+            *(task.slug, task.runtime_config, "ContainerRuntime", ["cpu", "memory_mb"]), images=True
+        )
+        image = config.image or self.image or await self._built(task.slug)
+        resources, limits = config.resources or RuntimeResources(), self.limits
+        spec = ContainerSpec(
+            image,
+            variables=limits.variables,
+            processors=_least(limits.processors, resources.cpu),
+            memory_mb=_least(limits.memory_mb, resources.memory_mb),
+            processes=limits.processes,
+            network=limits.network,
+            mounts=limits.mounts,
+        )
+        startup = config.limits.startup_timeout_s if config.limits is not None else None
+        async with contained_environment(spec, startup or READY_SECONDS) as connection:
+            yield connection
+
+    async def _built(self, slug: str) -> str:
+        """Return the image of the source's folder, built if the engine has none of this content."""
+        if self.folder is None or not (self.folder / DOCKERFILE).is_file():
+            raise UsageError(
+                f"Task {slug!r} has no image: name one in its runtime_config, or write a {DOCKERFILE} beside its environment."
+            )
+        async with self._building:
+            image = f"hud/{self.folder.resolve().name.lower()}:{await asyncio.to_thread(_digest, self.folder)}"
+            if not await has_image(image):
+                await _build(self.folder, image)
+            return image
+
+
+async def _build(folder: Path, image: str) -> None:
+    """Build an image. Raises `UsageError` with the last line of a build that fails."""
+    engine = await find_container_engine()
+    command, variables = build_command(engine, folder, folder / DOCKERFILE, image)
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=variables,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    if process.returncode != 0:
+        lines = printed.decode("utf-8", "replace").strip().splitlines()
+        reason = lines[-1] if lines else f"status {process.returncode}"
+        raise UsageError(f"{folder / DOCKERFILE} cannot be built: {reason}")
+
+
+def _digest(folder: Path) -> str:
+    """Return a digest of a folder's source files."""
+    with tempfile.TemporaryFile() as archive:
+        pack(folder, archive)
+        archive.seek(0)
+        return hashlib.file_digest(archive, "sha256").hexdigest()[:16]
+
+
+def _least(limit: float | None, requested: float | None) -> float | None:
+    values = [value for value in (limit, requested) if value is not None]
+    return min(values, default=None)

@@ -1,0 +1,170 @@
+"""`Container`: a running container of an image, with its limits, commands and files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hud.errors import InfrastructureFault, UsageError
+from hud.eval.runtimes.containers.container_engine import ContainerEngine, find_container_engine
+from hud.graders.command import CommandOutcome
+
+COMMAND_SECONDS = 600.0
+_STATE = "{{.State.Running}} {{.State.ExitCode}} {{.State.OOMKilled}}"
+_END_ALL = "kill -KILL -1"
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """An image and how to run it; None: unlimited."""
+
+    image: str
+    command: Sequence[str] = ()
+    """Command in place of the image's."""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    processors: float | None = None
+    memory_mb: float | None = None
+    processes: int | None = None
+    network: Literal["all", "none"] = "all"
+    port: int | None = None
+    """Port that is published on this machine's loopback; needs the network."""
+    mounts: Mapping[str, str | Path] = field(default_factory=dict)
+    """Files and folders of this machine by their path inside, read-only."""
+
+    def __post_init__(self) -> None:
+        if self.network not in ("all", "none"):
+            raise UsageError(
+                f"A container's network is 'all' or 'none', not {self.network!r}; hosts by name are a workspace's."
+            )
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of `run`. Values of variables are not in them: lists of processes would show them."""
+        # A public registry may have an image of this name, of another author.
+        arguments = ["run", "--detach", "--pull=never"]
+        if self.network == "none":
+            arguments += ["--network", "none"]
+        elif self.port is not None:
+            arguments += ["--publish", f"127.0.0.1::{self.port}"]
+        limits = {
+            "--cpus": self.processors,
+            "--memory": None if self.memory_mb is None else f"{int(self.memory_mb * 1024)}k",
+            "--pids-limit": self.processes,
+        }
+        for option, limit in limits.items():
+            arguments += [] if limit is None else [option, str(limit)]
+        for target, source in self.mounts.items():
+            arguments += ["--volume", f"{Path(source).expanduser().resolve()}:{target}:ro"]
+        for name in sorted(self.variables):
+            arguments += ["--env", name]
+        return [*arguments, self.image, *self.command]
+
+
+class Container:
+    """A started container."""
+
+    def __init__(self, engine: ContainerEngine, identifier: str) -> None:
+        self.engine, self.identifier = engine, identifier
+
+    @classmethod
+    async def start(cls, spec: ContainerSpec) -> Container:
+        """Start a container; raises `InfrastructureFault` for an image that is not here."""
+        engine = await find_container_engine()
+        printed = await engine.call(*spec.arguments(), variables=spec.variables)
+        return cls(engine, printed.splitlines()[-1].strip() if printed else "")
+
+    async def address(self, port: int) -> tuple[str, int]:
+        """Return host and port on this machine of a published port. Raises `InfrastructureFault` without one."""
+        lines = (await self.engine.call("port", self.identifier, f"{port}/tcp")).splitlines()
+        if not lines:
+            raise InfrastructureFault(
+                f"{self.engine.program} gave a container no address; does it still run?"
+            )
+        host, _, published = lines[0].strip().rpartition(":")
+        return host, int(published)
+
+    async def execute(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        cwd: str | None = None,
+        seconds: float = COMMAND_SECONDS,
+        variables: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> CommandOutcome:
+        """Run a command inside; after `seconds`, `exit_code` is None and every process but the first is killed."""
+        options = ["--interactive"]
+        options += [] if cwd is None else ["--workdir", cwd]
+        options += [] if user is None else ["--user", user]
+        for name in sorted(variables or {}):
+            options += ["--env", name]
+        process = await self.engine.start(
+            "exec", *options, self.identifier, *argv, variables=variables
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                out, err = await process.communicate(stdin)
+        except BaseException as error:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            if not isinstance(error, TimeoutError):
+                raise
+            await self.end_all()
+            return CommandOutcome(None, "", "")
+        return CommandOutcome(
+            process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        )
+
+    async def end_all(self) -> None:
+        """Kill every process but the first: what an agent left running. Raises `InfrastructureFault` without /bin/sh."""
+        command = ["exec", "--user", "0", self.identifier, "/bin/sh", "-c", _END_ALL]
+        await self.engine.call(*command)
+
+    async def copy_in(self, source: Path, target: str) -> None:
+        """Copy a file, or a folder's contents, to a path inside."""
+        await self.engine.call("cp", _copied(source), f"{self.identifier}:{target}")
+
+    async def copy_out(self, source: str, target: Path) -> None:
+        """Copy a file or folder from inside to a path of this machine."""
+        await self.engine.call("cp", f"{self.identifier}:{source}", str(Path.cwd() / target))
+
+    async def state(self) -> tuple[bool, int, bool]:
+        """Return whether it runs, its exit status, and whether its memory ran out."""
+        printed = await self.engine.call("inspect", "--format", _STATE, self.identifier)
+        try:
+            running, status, lacked_memory = printed.split()
+            return running == "true", int(status), lacked_memory == "true"
+        except ValueError:
+            raise InfrastructureFault(f"inspect answered {printed!r}.") from None
+
+    async def logs(self, lines: int) -> list[str]:
+        """Return its last lines of output."""
+        printed = await self.engine.call("logs", "--tail", str(lines), self.identifier)
+        return printed.splitlines()
+
+    async def end(self) -> None:
+        """Kill and remove it; a cancelled caller leaves none behind."""
+        # podman waits ten seconds for its end otherwise.
+        at_once = ["--time", "0"] if self.engine.program == "podman" else []
+        await asyncio.shield(self.engine.call("rm", "--force", *at_once, self.identifier))
+
+
+@asynccontextmanager
+async def container(spec: ContainerSpec) -> AsyncIterator[Container]:
+    """A running container for the block."""
+    started = await Container.start(spec)
+    try:
+        yield started
+    finally:
+        await started.end()
+
+
+def _copied(source: Path) -> str:
+    """Return a source as `cp` takes it: a folder by its contents."""
+    path = source.absolute()
+    return f"{path}/." if path.is_dir() else str(path)

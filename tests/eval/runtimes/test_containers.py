@@ -1,0 +1,131 @@
+"""Containers of docker or podman: commands, files and limits inside, and environments that an image serves."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from tests.container_engines import TINY, machine_mounts, require_engine
+
+from hud import RuntimeConfig, RuntimeResources, Task
+from hud.errors import InfrastructureFault, UsageError
+from hud.eval.rollouts import rollout
+from hud.eval.runtimes.containers.container import ContainerSpec, container
+from hud.trace.recording.recorder import NullRecorder
+from hud_integrations.containers import ContainerRuntime
+
+SOURCE = """
+import os
+from hud import Environment
+env = Environment("shop")
+
+@env.tool
+async def leave() -> None:
+    os._exit(3)
+
+@env.template()
+async def where():
+    answer = yield os.environ.get("TOKEN", "none")
+    yield 1.0 if answer == "seen" else 0.0
+"""
+
+
+@pytest.fixture
+def spec():
+    require_engine()
+    return ContainerSpec(TINY, ["/bin/sleep", "600"], mounts={"/usr": "/usr"}, network="none")
+
+
+@pytest.mark.slow
+async def test_commands_files_and_variables_are_inside(spec, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "names.txt").write_text("joe\n")
+    async with container(spec) as contained:
+        await contained.copy_in(tmp_path / "data", "/tmp")
+        listed = await contained.execute(
+            ["/bin/sh", "-c", "cat names.txt; echo $WORD; cat; ls /sys/class/net; exit 3"],
+            cwd="/tmp",
+            stdin=b"piped\n",
+            variables={"WORD": "hello"},
+        )
+        assert (listed.exit_code, listed.stdout.split()) == (3, ["joe", "hello", "piped", "lo"])
+        await contained.execute(["/bin/sh", "-c", "echo ada > /tmp/out.txt"])
+        await contained.copy_out("/tmp/out.txt", tmp_path / "out.txt")
+        assert (tmp_path / "out.txt").read_text() == "ada\n"
+    with pytest.raises(InfrastructureFault):
+        await contained.state()
+
+
+@pytest.mark.slow
+async def test_what_was_left_running_and_what_takes_too_long_is_killed(spec):
+    async with container(spec) as contained:
+        await contained.execute(["/bin/sh", "-c", "sleep 500 >/dev/null 2>&1 & echo started"])
+        commands = ["/bin/sh", "-c", "cat /proc/[0-9]*/cmdline"]
+        assert "sleep\x00500" in (await contained.execute(commands)).stdout
+        await contained.end_all()
+        assert "sleep\x00500" not in (await contained.execute(commands)).stdout
+        assert (await contained.execute(["/bin/sleep", "60"], seconds=0.5)).exit_code is None
+        assert "sleep\x0060\x00" not in (await contained.execute(commands)).stdout
+
+
+@pytest.mark.slow
+async def test_memory_and_processes_are_limited(spec):
+    async with container(replace(spec, memory_mb=64, processes=20)) as contained:
+        hungry = await contained.execute(["/usr/bin/tail", "/dev/zero"], seconds=60)
+        assert hungry.exit_code not in (0, None)
+        forks = "for n in $(seq 60); do sleep 5 & done"
+        assert "fork" in (await contained.execute(["/bin/sh", "-c", forks], seconds=30)).stderr
+
+
+def test_values_of_variables_are_not_arguments():
+    arguments = ContainerSpec("box", variables={"KEY": "secret-1"}, processors=0.5).arguments()
+    assert arguments == ["run", "--detach", "--pull=never", "--cpus", "0.5", "--env", "KEY", "box"]
+    with pytest.raises(UsageError, match="'all' or 'none'"):
+        ContainerSpec("box", network="some")
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A folder with an environment and a Dockerfile.hud of an image that serves it."""
+    require_engine()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "env.py").write_text(SOURCE)
+    command = f'"{sys.executable}", "-m", "hud.environment.channel", "/env/env.py", "--host", "0.0.0.0", "--port", "8765"'  # fmt: skip
+    text = f"FROM {TINY}\nCOPY env.py /env/env.py\nENV HOME=/tmp PATH=/usr/bin\nCMD [{command}]\n"
+    (tmp_path / "Dockerfile.hud").write_text(text)
+    return tmp_path
+
+
+async def seen(run):
+    assert run.prompt_text == "none"
+    run.trace.content = "seen"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["all", "none"])
+async def test_an_environment_in_an_image_plays_with_a_network_and_without(shop, network):
+    runtime = ContainerRuntime(shop / "env.py", network=network, mounts=machine_mounts())
+    task = Task(env="shop", id="where")
+    task.runtime_config = RuntimeConfig(resources=RuntimeResources(memory_mb=512, cpu=2)).model_dump(exclude_none=True)  # fmt: skip
+    run = await rollout(task, seen, runtime=runtime, recorder=NullRecorder())
+    assert run.reward == 1.0, run.trace.error
+
+
+@pytest.mark.slow
+async def test_the_image_of_a_task_is_run_and_one_that_is_not_here_is_no_agents_failure(shop):
+    runtime = ContainerRuntime(mounts=machine_mounts())
+    image = await ContainerRuntime(shop / "env.py")._built("where")
+    task = Task(env="shop", id="where", runtime_config={"image": image})
+    run = await rollout(task, seen, runtime=runtime, recorder=NullRecorder())
+    assert run.reward == 1.0, run.trace.error
+    task = Task(env="shop", id="where", runtime_config={"image": "hud-tests/missing:1"})
+    with pytest.raises(InfrastructureFault):
+        async with runtime(task):
+            pass
+
+
+async def test_a_task_without_an_image_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"has no image: name one .* Dockerfile\.hud"):
+        async with ContainerRuntime(tmp_path / "env.py")(Task(env="shop", id="where")):
+            pass
