@@ -20,6 +20,7 @@ _API = {
         GET /models/{model:path}  GET /v1/models/{model:path}
         GET /v2/jobs  GET /v2/jobs/{job_id}  GET /v2/jobs/{job_id}/traces  GET /v2/search
         GET /v2/labels  GET /v2/labels/agreement  GET /v2/labels/dataset
+        GET /v2/labels/calibration
         GET /v2/trace/{trace_id}  GET /v2/trace/{trace_id}/full  GET /v2/trace/{trace_id}/spans
         GET /v2/trace/{trace_id}/events  GET /v2/trace/{trace_id}/outcomes  GET /v2/reward-rules
         GET /v2/sources/{source}/policy

@@ -10,6 +10,7 @@ from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.labels import datasets
 from hud.platform.labels.agreement import agreement, alpha, kappa
+from hud.platform.labels.calibration import best_threshold, held_out
 from hud.platform.labels.datasets import dataset
 from hud.platform.labels.labels import Labels
 from hud.platform.store import records
@@ -210,3 +211,51 @@ def test_labels_become_tasks_conversations_and_preferences(platform, monkeypatch
     monkeypatch.setattr(datasets, "MOST_BYTES", 100)
     with pytest.raises(UsageError, match="Take fewer"):
         dataset(labels, "correct", "sft", None, None)
+
+
+def test_the_best_threshold_has_the_largest_kappa():
+    best = best_threshold(
+        [(0.1, False), (0.2, False), (0.3, True), (0.4, False), (0.8, True), (0.9, True)]
+    )
+    # 0.25 and 0.6 have 5 equal verdicts of 6 each: the lowest counts.
+    assert best.threshold == pytest.approx(0.25)
+    assert (best.equal, best.missed, best.wrongly_good) == (5, 0, 1)
+    assert best.kappa == pytest.approx(2 / 3)
+    alike = best_threshold([(0.5, True), (0.5, False)])
+    assert (alike.threshold, alike.kappa) == (0.5, 0.0)
+
+
+def test_thresholds_are_judged_on_runs_that_did_not_choose_them():
+    separable = [(place / 100, place >= 60) for place in range(100)]
+    assert held_out(separable) == pytest.approx(0.99, abs=0.011)
+    random = [(value, bool(place % 2)) for place, (value, _) in enumerate(separable)]
+    assert held_out(random) < 0.65
+    assert held_out(separable[:4]) is None
+
+
+async def test_a_graders_calibration_is_of_people_alone(platform):
+    traces = traces_of(platform, record(platform, "Evening", {"a": [0.2, 0.4, 0.7, 0.9]}))
+    labels = Labels(platform.store, LOCAL_TEAM)
+    rewards = {
+        trace: records.find_run(platform.store, LOCAL_TEAM, trace)["reward"] for trace in traces
+    }
+    for trace, reward in rewards.items():
+        labels.put("run", trace, "correct", "ana", float(reward > 0.5), None)
+        labels.put("run", trace, "correct", "review:m", 0.0 if reward > 0.8 else 1.0, None)
+    async with browse(platform.app) as client:
+
+        async def shown(**query):
+            answer = await client.get("/v2/labels/calibration", params=query)
+            return answer.json()
+
+        by_reward = await shown(name="correct")
+        assert by_reward["threshold"] == pytest.approx(0.55)
+        assert (by_reward["equal"], by_reward["kappa"], by_reward["good"]) == (4, 1.0, 2)
+        assert by_reward["few"]
+        by_model = await shown(name="correct", grader="review:m")
+        assert (by_model["runs"], by_model["equal"]) == (4, 2)
+        assert "No run has people's label" in (await shown(name="other"))["detail"]
+        assert "value of 'style'" in (await shown(name="correct", grader="style"))["detail"]
+        for trace in traces:
+            labels.put("run", trace, "kind", "ana", 1.0, None)
+        assert "all 4 labelled runs are good" in (await shown(name="kind"))["detail"]

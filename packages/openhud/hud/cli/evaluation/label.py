@@ -24,6 +24,17 @@ import click
 @click.option("--as", "rater", metavar="RATER", help="Name of the rater; default: the key's.")
 @click.option("--agreement", metavar="NAME", help="Show the agreement of raters on a label.")
 @click.option(
+    "--calibration",
+    metavar="NAME",
+    help="Show the agreement of a grader with people's labels, and its best threshold.",
+)
+@click.option(
+    "--grader",
+    default="reward",
+    show_default=True,
+    help="With --calibration: reward, the name of a subscore, or a rater (review:MODEL).",
+)
+@click.option(
     "--dataset",
     metavar="NAME",
     help="Write a data set of the runs with this label, one JSON object a line.",
@@ -52,6 +63,8 @@ def command(
     note: str | None,
     rater: str | None,
     agreement: str | None,
+    calibration: str | None,
+    grader: str,
     dataset: str | None,
     form: str,
     least: float | None,
@@ -68,6 +81,9 @@ def command(
 
     if agreement is not None:
         run(_agreement(agreement, as_json))
+        return
+    if calibration is not None:
+        run(_calibration(calibration, grader, as_json))
         return
     if dataset is not None:
         bounds = {"least": least, "most": most}
@@ -141,6 +157,23 @@ async def _agreement(name: str, as_json: bool) -> None:
     names = ["rater", "and", "runs", "equal", "kappa", "alpha"]
     for line in lines_of(names, rows, left=["rater", "and"], shrinks="and") if rows else []:
         out.print(line, markup=False)
+
+
+async def _calibration(name: str, grader: str, as_json: bool) -> None:
+    from hud.cli.output import console, count, number, print_json
+    from hud.client import connect
+
+    query = {"name": name, "grader": grader}
+    shown = await connect().get("/v2/labels/calibration", params=query)
+    if as_json:
+        print_json(shown)
+        return
+    out = console()
+    out.print(f"{grader} and people's {name}: {count(shown['runs'], 'run')}, {shown['good']:,} good, Krippendorff's alpha {number(shown['alpha'])}", markup=False)  # fmt: skip
+    out.print(f"threshold  {shown['threshold']:g}: {shown['equal']:,} equal, kappa {number(shown['kappa'])}, {shown['missed']:,} missed, {shown['wrongly_good']:,} wrongly good")  # fmt: skip
+    out.print(f"held out   {number(shown['held_out'])} equal")
+    if shown["few"]:
+        out.print("Fewer than 20 labelled runs are good, or bad: label more before you rely on it.")
 
 
 async def _dataset(wanted: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Routes of labels.
 
 GET /v2/labels   POST /v2/labels   DELETE /v2/labels/{id}   GET /v2/labels/agreement?name=NAME
+GET /v2/labels/calibration?name=NAME&grader=GRADER
 GET /v2/labels/dataset?name=NAME&to=taskset|sft|preferences
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from hud.platform.access.identity import Identity
@@ -23,7 +24,8 @@ from hud.platform.dependencies import (
     Who,
     of_team,
 )
-from hud.platform.labels.agreement import agreement
+from hud.platform.labels.agreement import GRADER, agreement
+from hud.platform.labels.calibration import calibration
 from hud.platform.labels.datasets import Form, dataset
 from hud.platform.labels.labels import Kind, Labels
 
@@ -83,6 +85,14 @@ def list_labels(
 def get_agreement(labels: LabelsPart, name: str) -> dict[str, Any]:
     """Agreement on a label of runs: between raters, and of each with the runs' rewards."""
     return agreement(labels, name)
+
+
+@router.get("/calibration")
+def get_calibration(
+    labels: LabelsPart, name: str, grader: Annotated[str, Query(max_length=200)] = GRADER
+) -> dict[str, Any]:
+    """Agreement of a grader (`reward`, a subscore, or a rater that is a model) with people's labels, and the suggested threshold."""
+    return calibration(labels, name, grader)
 
 
 @router.get("/dataset")
