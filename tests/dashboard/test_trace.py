@@ -74,6 +74,16 @@ async def test_the_grade_is_a_tree_of_subscores_with_reasons(platform, web):
     assert aside.index("manner") < aside.index("brief") < aside.index("penalty")
 
 
+async def test_the_grade_shows_the_rewards_of_turns(platform, web):
+    grade = {"score": 0.5, "turn_rewards": [1.0, -0.5]}
+    page = await seen(web, f"/trace/{put_run(platform.store, [], grade=grade)}")
+    assert "Turns: 1.000 -0.500" in page
+    for hostile in ("<b>", [10**400, "<b>"], {}):
+        grade = {"score": 0.5, "turn_rewards": hostile}
+        page = await seen(web, f"/trace/{put_run(platform.store, [], grade=grade)}")
+        assert "Turns:" not in page
+
+
 async def test_the_attempts_at_a_run_of_the_fleet_are_shown_with_what_ended_them(platform, web):
     rollouts, trace = Rollouts(platform.store), new_id()
     spec = {"env": "echo", "task": "say", "slug": "say", "agent": {"type": "openai", "config": {}}}

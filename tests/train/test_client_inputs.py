@@ -9,6 +9,7 @@ from hud.environment import Task
 from hud.errors import UsageError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
+from hud.learning.wire_types import AdvantageOptions
 from hud.trace import AgentStep, Sample
 from hud.train import TrajectoryPayload, TrajectorySample
 from hud.train.inputs import TrainingWarning, training_inputs, warn_without_signal
@@ -89,7 +90,9 @@ def test_no_signal_in_any_group_is_a_warning():
         warnings.simplefilter("error")
         warn_without_signal(training_inputs([run(1.0), run(0.0)]))
         warn_without_signal(training_inputs([run(1.0), run(1.0)], supervised=True))
-        warn_without_signal(training_inputs([run(1.0), run(1.0)], baseline="none"))
+        warn_without_signal(
+            training_inputs([run(1.0), run(1.0)], options=AdvantageOptions(baseline="none"))
+        )
         warn_without_signal(training_inputs(["0" * 32, "1" * 32]))
 
 

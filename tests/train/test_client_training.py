@@ -16,8 +16,10 @@ from hud.client import Client, connect, disconnect
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.eval import Taskset
 from hud.eval.grade import Grade
+from hud.graders import EvaluationResult
+from hud.learning.wire_types import AdvantageOptions
 from hud.train import payload_of
-from hud.train.inputs import training_inputs
+from hud.train.inputs import TrainingWarning, training_inputs
 
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -50,6 +52,12 @@ async def flat_reward(word: str):
 
 
 @env.template()
+async def equal_rewards(word: str):
+    answer = yield f"say {word}"
+    yield EvaluationResult(reward=0.5, turn_rewards=[len(answer) / 200])
+
+
+@env.template()
 async def fail(word: str):
     yield f"say {word}"
     raise RuntimeError("the grader broke")
@@ -59,9 +67,23 @@ def agent():
     return create_agent("m", completion_kwargs={"max_tokens": 10})
 
 
-async def played(group=3):
-    tasks = Taskset("words", [say(word=word) for word in ("red", "blue")])
+async def played(group=3, template=say):
+    tasks = Taskset("words", [template(word=word) for word in ("red", "blue")])
     return (await tasks.run(agent(), group=group)).runs
+
+
+async def test_runs_train_by_their_turns_and_recorded_ones_alike(home):
+    runs = await played(template=equal_rewards)
+    trainer = TrainingClient("m")
+    by_run = await trainer.forward_backward(runs)
+    assert by_run.metrics["turn_credited_runs:sum"] == len(runs)
+    payloads = [payload_of(run.trace, run.reward, group_id=run.group_id) for run in runs]
+    for batch in ([run.trace_id for run in runs], payloads):
+        other = await trainer.forward_backward(batch)
+        assert other.metrics == by_run.metrics
+    with pytest.warns(TrainingWarning):
+        alone = await trainer.forward_backward(runs, advantages=AdvantageOptions(turn_weight=0))
+    assert (alone.num_datums, by_run.num_datums) == (0, len(runs))
 
 
 @pytest.mark.slow

@@ -8,13 +8,13 @@ from hud_dashboard.trace.values import as_json, number_of, text_of
 
 DEEPEST = 8
 MOST_PARTS = 100
-_SAID = ("score", "reward", "done", "content", "info", "isError", "subscores")
+_SAID = ("score", "reward", "done", "content", "info", "isError", "subscores", "turn_rewards")
 
 View = dict[str, Any]
 
 
 def grade_of(frame: Any) -> View | None:
-    """Return `{reward, content, is_error, parts, info}` of a grade frame; None for anything else.
+    """Return `{reward, content, is_error, parts, turns, info, rest}` of a grade frame; None for anything else.
 
     A part is `{name, value, weight, share, reason, info, parts}`; `share` is its weight among the positive ones.
     """
@@ -28,9 +28,16 @@ def grade_of(frame: Any) -> View | None:
         "content": text_of(frame.get("content")),
         "is_error": bool(frame.get("isError")),
         "parts": _parts(frame.get("subscores"), 0),
+        "turns": _turns(frame.get("turn_rewards")),
         "info": as_json(info) if info else None,
         "rest": as_json(rest) if rest else None,
     }
+
+
+def _turns(rewards: Any) -> list[float]:
+    """Return the rewards of the first turns; empty for anything but numbers."""
+    shown = rewards[:MOST_PARTS] if isinstance(rewards, list) else []
+    return [value for reward in shown if (value := number_of(reward)) is not None]
 
 
 def _parts(subscores: Any, depth: int) -> list[View]:

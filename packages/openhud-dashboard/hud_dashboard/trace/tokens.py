@@ -105,7 +105,7 @@ def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id
         "scale": max(abs(advantage) for advantage in advantages.values),
         "sentence": f"Advantage {value:+.3f}".replace("-", "−")
         + f": reward {own_reward:.3f} against a mean of {mean:.3f} over the {len(counted)} runs "
-        "of the group that count. Every token of the run carries it.",
+        "of the group that count. Every token of the run carries it, plus its turn's where turns have rewards.",
     }
 
 

@@ -10,6 +10,9 @@ from hud.environment.templates.agent_tool import Delegation
 from hud.environment.templates.prompts import StartFrame
 from hud.trace import ToolResult, ToolSpec, Trace
 
+TURN_REWARD = "turn_reward"
+"""Key of an observation, a step's `extra` and a grade frame: reward of the agent's turn, recorded since the last observation."""
+
 
 @dataclass(frozen=True)
 class ToolOutcome:
@@ -17,7 +20,8 @@ class ToolOutcome:
 
     result: ToolResult
     observed: dict[str, Any] = field(default_factory=dict)
-    """`state` (of `@env.observe`); `screenshot` (an image block), `files`, `resources` (of parts); `tools` if changed."""
+    """`state` (of `@env.observe`); `screenshot` (an image block), `files`, `resources` (of parts); `tools` if changed;
+    `turn_reward` if one was recorded."""
 
 
 class Connection(Protocol):

@@ -92,6 +92,21 @@ class Environment:
             )
         return run.state
 
+    def reward_turn(self, reward: float) -> None:
+        """Add a reward to the agent's present turn, for tools and observe hooks; training credits it to that turn.
+
+        Raises `UsageError` outside a run that is being played, and for a number that is not finite.
+        """
+        run = run_of(self)
+        if run is None or run.episode is None:
+            raise UsageError(
+                f"Environment {self.name!r} has no turn to reward here: call reward_turn in a tool or an observe hook; a grade "
+                "has turn_rewards."
+            )
+        if not isinstance(reward, int | float) or not math.isfinite(reward):
+            raise UsageError(f"reward_turn takes a finite number, not {reward!r}.")
+        run.turn_reward = (run.turn_reward or 0.0) + reward
+
     def add(self, addition: Added) -> Added:
         """Add a tool, a template, a capability or a part, and return it.
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
-from hud.environment.connection import ToolOutcome
+from hud.environment.connection import TURN_REWARD, ToolOutcome
 from hud.environment.current_run import State, entered
 from hud.environment.part import OpenParts, RunTool
 from hud.environment.processes.run_processes import RunProcesses
@@ -71,6 +71,8 @@ class EnvironmentRun:
         """Capabilities added by hooks of this run."""
         self.training_progress: float | None = None
         """Completed share of the training run, 0 to 1; None outside training."""
+        self.turn_reward: float | None = None
+        """Reward recorded for the agent's turn since the last observation; None: none was."""
         self.processes: RunProcesses | None = None
         """Processes of its tools, which end before its grade; None where others' could be among them."""
         self._open = False
@@ -131,7 +133,11 @@ class EnvironmentRun:
             if before is not None and await self.list_tools() != before:
                 seen["tools"] = [spec.model_dump() for spec in await self.list_tools()]
         state = await self._state()
-        return seen if state is None else {**seen, "state": state}
+        if state is not None:
+            seen["state"] = state
+        if self.turn_reward is not None:
+            seen[TURN_REWARD], self.turn_reward = self.turn_reward, None
+        return seen
 
     async def list_tasks(self) -> list[dict[str, Any]]:
         return [template.row() for template in self.environment.templates.values()]
@@ -216,7 +222,7 @@ class EnvironmentRun:
         await self.cancel()
         await self._end_processes()
         await self.parts.begin_task()
-        self.args, self.supplied = values, {}
+        self.args, self.supplied, self.turn_reward = values, {}, None
         episode = template.function(**values)
         with entered(self):
             try:
@@ -266,6 +272,9 @@ class EnvironmentRun:
             if ended:
                 info = frame.get("info")
                 frame["info"] = {**(info if isinstance(info, dict) else {}), ENDED: ended}
+            if self.turn_reward is not None:
+                # Recorded by calls that no step of the agent stands for.
+                frame[TURN_REWARD], self.turn_reward = self.turn_reward, None
             return frame
         finally:
             self._grading = False

@@ -27,6 +27,7 @@ from hud.errors import (
 )
 from hud.eval.grade import Grade
 from hud.eval.process_mark import process_mark
+from hud.eval.results.turn_rewards import with_turn_rewards
 from hud.eval.run import DEEPEST, LiveRun, Phase, Run
 from hud.foreign_code import is_failure, withdraw_cancellation
 from hud.foreign_tasks import exits_contained
@@ -199,7 +200,8 @@ async def _graded(
     grade = Grade.from_dict(frame)
     if grade.is_error:
         raise GraderFault(grade.content or f"The grader of {task.slug!r} says that it failed.")
-    run.grade = grade
+    frame = with_turn_rewards(frame, run.trace, task.id)
+    run.grade = Grade.from_dict(frame)
     call = TaskCall(phase="evaluate", name=task.id, arguments={"answer": answer}, result=frame)
     run.record(Step(source="task", task_call=call, started_at=started))
     return frame

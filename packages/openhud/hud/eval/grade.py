@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ class Grade:
     is_error: bool = False
     subscores: list[dict[str, Any]] = field(default_factory=list)
     """The tree of subscores: `{name, value, weight, children?, info?}`."""
+    turn_rewards: list[float] | None = None
+    """One number for each turn of the agent (`AgentStep`); None: the turns have no rewards of their own."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The environment's grade frame."""
 
@@ -42,6 +45,7 @@ class Grade:
             subscores=[subscore for subscore in subscores if isinstance(subscore, dict)]
             if isinstance(subscores, list)
             else [],
+            turn_rewards=_turn_rewards(frame.get("turn_rewards")),
             raw=frame,
         )
 
@@ -61,3 +65,16 @@ def _reward(score: Any) -> float:
     if isinstance(score, int | float) and math.isfinite(score):
         return float(score)
     raise GraderFault(f"The environment graded with {score!r:.100}; a score is a finite number.")
+
+
+def _turn_rewards(values: Any) -> list[float] | None:
+    """Return a frame's rewards of turns, finite floats."""
+    if values is None:
+        return None
+    if isinstance(values, list) and all(
+        isinstance(value, int | float) and abs(value) <= sys.float_info.max for value in values
+    ):
+        return [float(value) for value in values]
+    raise GraderFault(
+        f"The environment graded with turn_rewards {values!r:.100}; they are a list of finite numbers."
+    )

@@ -41,6 +41,8 @@ class EvaluationResult(BaseModel):
     info: dict[str, Any] = Field(default_factory=dict)
     is_error: bool = Field(default=False, alias="isError")
     subscores: list[SubScore] | None = None
+    turn_rewards: list[float] | None = None
+    """One number for each turn of the agent, to credit that turn in training."""
 
     @property
     def isError(self) -> bool:  # noqa: N802 (the control channel's spelling)

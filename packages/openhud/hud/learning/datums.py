@@ -26,6 +26,7 @@ from hud.learning.advantages import (
     reward_metrics,
 )
 from hud.learning.groups import group_labels
+from hud.learning.turn_rewards import sample_turn_rewards
 from hud.learning.wire_types import (
     AdvantageOptions,
     BuiltinLoss,
@@ -172,6 +173,7 @@ def payload_of(
         trace_id=trace.trace_id,
         group_id=group_id,
         failure=failure,
+        turn_rewards=sample_turn_rewards(trace) if samples and failure is None else None,
     )
 
 
@@ -213,12 +215,14 @@ def make_batch(
             options=options,
             reward_scale=reward_scale,
             function=function,
+            turn_rewards=[_turn_rewards(*numbered) for numbered in enumerate(payloads)],
         )
     datums: list[Datum] = []
     for position, payload in enumerate(payloads):
         made = datums_of(
             payload,
             advantage=advantages.values[position],
+            turn_advantages=advantages.of_turns(position),
             traj_idx=position,
             group_idx=advantages.group_idx[position],
             vocab_size=vocab_size,
@@ -252,6 +256,7 @@ def datums_of(
     payload: TrajectoryPayload,
     *,
     advantage: float = 0.0,
+    turn_advantages: Sequence[float] | None = None,
     traj_idx: int = 0,
     group_idx: int | None = None,
     vocab_size: int | None = None,
@@ -263,6 +268,8 @@ def datums_of(
 ) -> list[Datum]:
     """Return the datums of one trajectory; its advantage is copied to all its sampled tokens.
 
+    `turn_advantages`: one for each sample, for its own tokens, in place of `advantage`.
+
     `max_datums`: of more datums, those with the most actions are kept; None: all.
 
     `supervised` is for `cross_entropy`, which needs no logprobs of the sampler: tokens without one are trained on, too.
@@ -273,7 +280,7 @@ def datums_of(
     parts = _branches(payload, where, supervised, counts)
     datums = [
         replace(
-            _closed(part, advantage, supervised, counts),
+            _closed(part, advantage, turn_advantages, supervised, counts),
             reward=payload.reward,
             traj_idx=traj_idx,
             group_idx=group_idx,
@@ -367,13 +374,30 @@ def weighted_datums(
     return weighted, ignored
 
 
-def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts) -> Datum:
+def _turn_rewards(position: int, payload: TrajectoryPayload) -> list[float] | None:
+    """Return the rewards of a payload's turns; raises `UsageError` unless there is one for each sample."""
+    rewards, turns = payload.turn_rewards, len(payload.samples)
+    if rewards is not None and len(rewards) != turns:
+        raise UsageError(
+            f"Trajectory {position} has {len(rewards)} turn_rewards for {turns} samples; give one for each."
+        )
+    return rewards
+
+
+def _closed(
+    part: _Open,
+    advantage: float,
+    turn_advantages: Sequence[float] | None,
+    supervised: bool,
+    counts: DatumCounts,
+) -> Datum:
     length = len(part.tokens)
     mask = np.zeros(length, np.float32)
     logprobs = np.zeros(length, np.float32)
     weights = np.zeros(length, np.float32)
     temperatures = np.ones(length, np.float32)
-    for start, _, sample in part.outputs:
+    advantages = np.full(length, advantage, np.float32)
+    for start, number, sample in part.outputs:
         span = slice(start, start + len(sample.output_token_ids))
         sampled_logprobs = np.full(len(sample.output_token_ids), np.nan, np.float32)
         if sample.output_logprobs:
@@ -388,11 +412,13 @@ def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts
         weights[span] = 1.0 if sample.weights is None else sample.weights
         # Greedy decoding reports the logprobs of temperature 1.
         temperatures[span] = sample.temperature or 1.0
+        if turn_advantages is not None:
+            advantages[span] = turn_advantages[number]
     return Datum(
         tokens=np.asarray(part.tokens, np.int64),
         mask=mask,
         logprobs=logprobs,
-        advantages=mask * np.float32(advantage),
+        advantages=mask * advantages,
         weights=weights,
         temperatures=temperatures,
         pictures=tuple(part.pictures),

@@ -106,6 +106,8 @@ class TrajectoryPayload(Request):
     """Group of the run; `group_size` is for trajectories without one."""
     failure: Failure | None = None
     """Failure kind of a failed run, handled by `AdvantageOptions.failed_runs`."""
+    turn_rewards: list[float] | None = None
+    """Reward of each turn, one for each sample; None: the run's turns have none (`hud.learning.turn_rewards`)."""
 
     @model_validator(mode="after")
     def _has_tokens(self) -> TrajectoryPayload:
@@ -144,6 +146,10 @@ class AdvantageOptions(Request):
     """With `drop_run`: minimum remaining runs of a group with failures; a smaller group is dropped."""
     permutation_seed: int | None = Field(default=None, ge=0)
     """Seed of a random permutation of the advantages within each group, for null experiments; None: no permutation."""
+    turn_discount: float = Field(default=1.0, ge=0, le=1)
+    """Discount of a later turn's reward, for each turn in between."""
+    turn_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of the turns' own advantages beside the run's. 0: rewards of turns have no effect."""
 
 
 class _Batch(Request):

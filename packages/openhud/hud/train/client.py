@@ -361,7 +361,7 @@ class TrainingClient:
             group_size=group_size,
             group_ids=group_ids,
             supervised=loss_fn == BuiltinLoss.CROSS_ENTROPY,
-            baseline=(advantages or AdvantageOptions()).baseline,
+            options=advantages,
             platform=self._platform,
         )
         for recorder in batch.recorders:

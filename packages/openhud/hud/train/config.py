@@ -86,6 +86,10 @@ class TrainConfig(RunSettings):
     """Baseline of a run's reward: the group's mean, the mean of the group's other runs, or none."""
     divide_by_std: bool = False
     """Divide advantages by the group's reward standard deviation."""
+    turn_discount: float = Field(default=1.0, ge=0, le=1)
+    """Discount of a later turn's reward, for each turn in between, where a grade has rewards of turns."""
+    turn_weight: float = Field(default=1.0, ge=0)
+    """Weight of the turns' own advantages beside the run's, where a grade has rewards of turns. 0: they have no effect."""
     max_datums: int = Field(default=MOST_DATUMS, ge=1)
     """Most datums of a run: a run whose calls branch has several. Those with the most sampled tokens are kept."""
     failed_runs: FailedRuns = "drop_run"
@@ -243,6 +247,8 @@ class TrainConfig(RunSettings):
             divide_by_std=self.divide_by_std,
             failed_runs=self.failed_runs,
             permutation_seed=self.seed if self.shuffle_advantages else None,
+            turn_discount=self.turn_discount,
+            turn_weight=self.turn_weight,
         )
 
     @property

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from hud.client.recording import JournalRecorder
 from hud.errors import UsageError
-from hud.graders.group_signal import Baseline, has_signal
+from hud.learning.advantages import group_has_signal
 from hud.learning.datums import payload_of
 from hud.learning.failed_runs import failure_of, measures_policy
 from hud.learning.groups import group_labels
-from hud.learning.wire_types import TrainInput, TrajectoryPayload
+from hud.learning.wire_types import AdvantageOptions, TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:
     from hud.client import Client
@@ -49,7 +49,7 @@ def training_inputs(
     group_size: int | None = None,
     group_ids: Sequence[str] | None = None,
     supervised: bool = False,
-    baseline: Baseline = "mean",
+    options: AdvantageOptions | None = None,
     platform: Client | None = None,
 ) -> TrainingInputs:
     """Return the inputs of `trajectories`: any mix of runs, trace ids and payloads.
@@ -91,7 +91,9 @@ def training_inputs(
             if not isinstance(run, str | TrajectoryPayload)
             and (recorder := _recorder_here(run, platform)) is not None
         },
-        has_signal=None if supervised else _has_signal(inputs, labels, baseline),
+        has_signal=None
+        if supervised
+        else _has_signal(inputs, labels, options or AdvantageOptions()),
     )
 
 
@@ -159,12 +161,19 @@ def _input(trajectory: Run | TrainInput, supervised: bool, platform: Client | No
 
 
 def _has_signal(
-    inputs: Sequence[TrainInput], labels: Sequence[str] | None, baseline: Baseline
+    inputs: Sequence[TrainInput], labels: Sequence[str] | None, options: AdvantageOptions
 ) -> bool | None:
-    rewards: dict[str, list[float]] = {}
+    groups: dict[str, list[TrajectoryPayload]] = {}
     for place, payload in enumerate(inputs):
         if isinstance(payload, str):
             return None  # The store has its reward.
         if measures_policy(payload.failure):
-            rewards.setdefault(labels[place] if labels else "", []).append(payload.reward)
-    return any(has_signal(group, baseline) for group in rewards.values())
+            groups.setdefault(labels[place] if labels else "", []).append(payload)
+    return any(
+        group_has_signal(
+            [payload.reward for payload in group],
+            options,
+            [payload.turn_rewards for payload in group],
+        )
+        for group in groups.values()
+    )

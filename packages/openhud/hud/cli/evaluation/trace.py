@@ -43,6 +43,7 @@ async def _show_spans(reference: str, as_json: bool) -> None:
 async def _show(reference: str, as_json: bool, full: bool) -> None:
     from hud.cli.output import console, number, print_json
     from hud.client import connect
+    from hud.learning.turn_rewards import turn_rewards_of
     from hud.trace import parse_trace
 
     recorded = await connect().get(f"/v2/trace/{reference}/full")
@@ -56,6 +57,8 @@ async def _show(reference: str, as_json: bool, full: bool) -> None:
     _print_steps(trace, full)
     for line in _grade_tree((run["grade"] or {}).get("subscores") or []):
         out.print(line, markup=False)
+    if rewards := turn_rewards_of(trace):
+        out.print(f"rewards of turns: {' '.join(f'{reward:.3f}' for reward in rewards)}")
     usage = trace.usage
     if usage.llm_call_count:
         cost = "" if usage.cost_usd is None else f"  ${usage.cost_usd:.4f}"

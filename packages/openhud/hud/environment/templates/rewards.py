@@ -30,9 +30,28 @@ def grade_frame(value: Any, reward_range: tuple[float, float], task_id: str) -> 
     else:
         frame = {"score": value.reward}
     frame.setdefault("done", True)
+    if "turn_rewards" in frame:
+        frame["turn_rewards"] = _checked_turns(frame["turn_rewards"], task_id)
     score = _checked(frame.pop("score"), reward_range, task_id)
     # Reasons of any type are recorded and sent as JSON.
     return {"score": score, **as_json(frame)}
+
+
+def _checked_turns(values: Any, task_id: str) -> list[float] | None:
+    """Return rewards of turns as finite floats; a turn's reward may lie outside the range of a run's."""
+    if values is None:
+        return None
+    if isinstance(values, list | tuple):
+        try:
+            numbers = [float(value) for value in values if hasattr(value, "__float__")]
+        except (TypeError, ValueError, OverflowError):
+            numbers = []
+        if len(numbers) == len(values) and all(map(math.isfinite, numbers)):
+            return numbers
+    raise GraderFault(
+        f"Template {task_id!r} graded with turn_rewards {values!r:.100}; they must be a list of finite numbers, one for each "
+        "turn of the agent."
+    )
 
 
 def _is_number(value: Any) -> bool:

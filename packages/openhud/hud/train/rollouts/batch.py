@@ -11,10 +11,10 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from hud.eval.run import Run
-from hud.graders.group_signal import has_signal
 from hud.graders.shaping import FADE
-from hud.learning.advantages import gradient_weight
+from hud.learning.advantages import gradient_weight, group_has_signal
 from hud.learning.failed_runs import counted_runs, failure_of
+from hud.learning.turn_rewards import TurnRewards
 from hud.trace import AgentStep
 from hud.train.config import TrainConfig
 from hud.train.monitoring.alarms import COMPONENT
@@ -65,12 +65,15 @@ class RolloutBatch:
                 self.failed_runs += 1
             groups.setdefault(run.group_id or "", []).append(run)
         for group in groups.values():
-            rewards = _rewards(group, config)
-            if rewards is None or (complete_only and len(group) < config.group):
+            counted = _counted(group, config)
+            if not counted or (complete_only and len(group) < config.group):
                 self.broken += 1
                 continue
-            self.weights[group[0].slug] = gradient_weight(rewards, config.advantages)
-            if has_signal(rewards, config.advantages.baseline):
+            rewards = [reward for reward, _ in counted]
+            turn_rewards = [own for _, own in counted]
+            options = config.advantages
+            self.weights[group[0].slug] = gradient_weight(rewards, options, turn_rewards)
+            if group_has_signal(rewards, options, turn_rewards):
                 self.groups.append(group)
             else:
                 self.no_signal += 1
@@ -207,13 +210,14 @@ def _failure(run: Run) -> str | None:
     return failure_of(run.reward, run.failure_kind, run.trace.stop_reason)
 
 
-def _rewards(group: list[Run], config: TrainConfig) -> list[float] | None:
-    """Return the rewards that count in a group; None if too many of its runs failed."""
+def _counted(group: list[Run], config: TrainConfig) -> list[tuple[float, TurnRewards]]:
+    """Return the rewards of the runs that count in a group, and of their turns; empty if too many of its runs failed."""
     failures = [_failure(run) for run in group]
     counted = counted_runs(failures, [""] * len(group), config.advantages)
-    rewards = [
-        run.reward if failure is None and run.reward is not None else 0.0
+    return [
+        (run.reward, run.grade.turn_rewards)
+        if failure is None and run.reward is not None
+        else (0.0, None)
         for run, failure, counts in zip(group, failures, counted, strict=True)
         if counts
     ]
-    return rewards or None
