@@ -199,6 +199,50 @@ async def test_the_steps_of_a_script_are_a_training_run(home):
     assert [step["metrics"]["rollout_reward:mean"] for step in steps] == [0.5, 0.5]
 
 
+async def recorded_steps():
+    (recorded,) = (await connect().get("/v2/training-runs"))["items"]
+    steps = await connect().get(f"/v2/training-runs/{recorded['id']}/steps")
+    return recorded, [step["metrics"] for step in steps["items"]]
+
+
+async def test_accumulated_passes_and_their_optimizer_step_are_a_training_run_like_any_other(home):
+    trainer = TrainingClient("m")
+    first, second = await played(), await played()
+    for runs, reward in ((first, 1.0), (second, 0.5)):
+        for place, run in enumerate(runs):
+            run.grade = Grade(reward=reward * (place % 2))
+        await trainer.forward_backward(runs)
+    await trainer.optim_step(learning_rate=1e-3, weight_decay=0.1)
+    recorded, steps = await recorded_steps()
+    assert recorded["state"]["jobs"] == [first[0].job_id, second[0].job_id]
+    assert recorded["config"]["loss"] == "importance_sampling"
+    assert (recorded["config"]["learning_rate"], recorded["config"]["weight_decay"]) == (1e-3, 0.1)
+    assert [step["rollout_reward:mean"] for step in steps] == [pytest.approx(0.375)]
+    assert steps[0]["runs:sum"] == len(first) + len(second)
+
+    # Steps without a checkpoint are steps of the run, too; a discarded gradient is in none.
+    await trainer.forward_backward(first)
+    await trainer.discard()
+    await trainer.forward_backward(second)
+    await trainer.optim_step(learning_rate=1e-3, save=False, measured_reward=0.125)
+    await trainer.optim_step(learning_rate=1e-3, allow_empty=True)
+    recorded, steps = await recorded_steps()
+    assert recorded["next_step"] == 2
+    assert (steps[1]["runs:sum"], steps[1]["rollout_reward:mean"]) == (len(second), 0.125)
+
+
+async def test_a_loss_of_the_scripts_own_is_recorded(home):
+    trainer = TrainingClient("m")
+    runs = await played()
+    await trainer.forward_backward_custom(
+        runs, lambda data, logprobs: (-sum(part.sum() for part in logprobs), {"mine:sum": 2.0})
+    )
+    await trainer.optim_step(learning_rate=1e-3)
+    recorded, steps = await recorded_steps()
+    assert (recorded["config"]["loss"], recorded["state"]["jobs"]) == ("custom", [runs[0].job_id])
+    assert steps[0]["mine:sum"] == 2.0
+
+
 async def test_a_step_without_signal_applies_what_was_accumulated_before(home):
     trainer = TrainingClient("m")
     await trainer.forward_backward(await played())

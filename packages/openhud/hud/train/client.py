@@ -67,6 +67,7 @@ class TrainingClient:
         client: Client | None = None,
         contributor: Contributor | None = None,
         backend: str = PLATFORM,
+        recorded: bool = True,
     ) -> None:
         """`model` is a slug or an id. Without addresses, the platform of the settings is used.
 
@@ -75,6 +76,8 @@ class TrainingClient:
 
         `contributor` is the name under which gradients are accumulated; None: a unique one, so that no other
         `TrainingClient` applies this one's gradient.
+
+        The optimizer steps are a training run of the platform, with their metrics; `recorded` False: the caller records one of its own.
         """
         self.model = model
         self.contributor = contributor or Contributor.here()
@@ -82,7 +85,7 @@ class TrainingClient:
         self._address = (api_key, base_url, api_url)
         self._backend = backend
         self._model_id: str | None = None
-        self._script_run = ScriptRun()
+        self._script_run = ScriptRun() if recorded else None
 
     async def forward_backward(
         self,
@@ -115,7 +118,9 @@ class TrainingClient:
             num_substeps=num_substeps,
             idempotency_key=idempotency_key,
         )
-        return await self._call(calls.FORWARD_BACKWARD, request)
+        result = await self._call(calls.FORWARD_BACKWARD, request)
+        self._note(trajectories, result, {"loss": name, "substeps": num_substeps})
+        return result
 
     async def optim_step(
         self,
@@ -162,7 +167,9 @@ class TrainingClient:
             "allow_empty": not allow_empty,
         }
         unsaid = {name for name, is_usual in usual.items() if is_usual}
-        return await self._call(calls.OPTIM_STEP, request, unsaid)
+        result = await self._call(calls.OPTIM_STEP, request, unsaid)
+        await self._record(request, result)
+        return result
 
     async def step(
         self,
@@ -181,8 +188,6 @@ class TrainingClient:
     ) -> StepResult:
         """Accumulate one batch, as `forward_backward` does, and apply it.
 
-        The steps of one client are a training run of the platform, with their metrics.
-
         If no group has signal and nothing else was accumulated, there is no step and no checkpoint, and `applied` is
         False. That is no error: it is the state of a converged policy.
         """
@@ -195,28 +200,18 @@ class TrainingClient:
             num_substeps=num_substeps,
         )
         done = await self._call(calls.FORWARD_BACKWARD, request)
+        self._note(trajectories, done, {"loss": name, "substeps": num_substeps})
         made = await self.optim_step(
             learning_rate=learning_rate,
             weight_decay=weight_decay,
             allow_empty=done.num_datums == 0,
         )
-        result = StepResult(
+        return StepResult(
             **made.model_dump(),
             applied=bool(made.state_path),
             metrics=done.metrics,
             num_datums=done.num_datums,
         )
-        if result.applied:
-            config = {
-                "learning_rate": learning_rate,
-                "loss": name,
-                "weight_decay": weight_decay,
-                "substeps": num_substeps,
-            }
-            await self._script_run.record(
-                self._platform, await self.model_id(), trajectories, config, result
-            )
-        return result
 
     async def forward(
         self,
@@ -252,12 +247,7 @@ class TrainingClient:
         metrics: dict[str, float] | None = None,
     ) -> ForwardBackwardResult:
         """Accumulate the gradient of -Σ w·logprob; `weights[d][t]` is -dC/dlogprob of your loss C."""
-        request = BackwardRequest(
-            forward_id=forward_id,
-            weights=[list(row) for row in weights],
-            metrics=metrics or {},
-        )
-        return await self._call(calls.BACKWARD, request)
+        return await self._backward(forward_id, weights, metrics, ())
 
     async def forward_backward_custom(
         self,
@@ -284,13 +274,15 @@ class TrainingClient:
         weights = [
             [0.0] * leaf.numel() if leaf.grad is None else (-leaf.grad).tolist() for leaf in leaves
         ]
-        return await self.backward(forward.forward_id, weights, metrics=numbers)
+        return await self._backward(forward.forward_id, weights, numbers, trajectories)
 
     async def discard(self) -> DiscardedGradient | None:
         """Discard the model's accumulated gradient; returns its description, None without one.
 
         Another client that accumulated it gets a `ConflictError` at its next call.
         """
+        if self._script_run is not None:
+            self._script_run.forget()
         return (await self._call(calls.DISCARD, calls.DiscardRequest(), retry=True)).discarded
 
     async def open(self, *, alone: bool = False) -> OpenedSession:
@@ -346,6 +338,41 @@ class TrainingClient:
             return connect()
         self._given = Client(api_url=api_url or base_url, api_key=api_key)
         return self._given
+
+    async def _backward(
+        self,
+        forward_id: str,
+        weights: Sequence[Sequence[float]],
+        metrics: dict[str, float] | None,
+        trajectories: Trajectories,
+    ) -> ForwardBackwardResult:
+        request = BackwardRequest(
+            forward_id=forward_id,
+            weights=[list(row) for row in weights],
+            metrics=metrics or {},
+        )
+        result = await self._call(calls.BACKWARD, request)
+        self._note(trajectories, result, {"loss": "custom"})
+        return result
+
+    def _note(
+        self, trajectories: Trajectories, result: ForwardBackwardResult, config: dict[str, Any]
+    ) -> None:
+        """Note a pass for the recorded training run."""
+        if self._script_run is not None:
+            self._script_run.note(trajectories, result, config)
+
+    async def _record(self, request: OptimStepRequest, result: OptimStepResult) -> None:
+        """Record an optimizer step, if one was applied, in the training run."""
+        run = self._script_run
+        if run is None:
+            return
+        if not (result.state_path or run.pending) and request.allow_empty:
+            run.forget()
+            return
+        config = {"learning_rate": request.learning_rate, "weight_decay": request.weight_decay}
+        reward = request.measured_reward
+        await run.record(self._platform, await self.model_id(), config, result, reward)
 
     async def _inputs(
         self,

@@ -44,7 +44,9 @@ class Learner(Generic[Settings]):
         self.config = config
         self.client = client
         self.run = run
-        self.trainer = TrainingClient(run.model_id, client=client, contributor=run.contributor)
+        self.trainer = TrainingClient(
+            run.model_id, client=client, contributor=run.contributor, recorded=False
+        )
         self._passes: list[Callable[[], Awaitable[ForwardBackwardResult]]] = []
         """Calls of `forward_backward` since the last optimizer step."""
         self.pass_metrics: dict[str, float] = {}

@@ -148,7 +148,7 @@ async def open_run(
     `override_guard`.
     """
     model = await client.get("/v2/models/resolve", params={"model": config.model})
-    trainer = TrainingClient(model["id"], client=client)
+    trainer = TrainingClient(model["id"], client=client, recorded=False)
     opened = await trainer.open(alone=True)
     head = opened.head
     new = TrainingRun(client, "", model["id"], trainer.contributor, 0, head=head, start=head)
