@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from hud.eval.results.promotion import decide
+from hud.eval.results.promotion_gate import decide
 
 TASKS = (6, 12, 20, 40, 80)
 GAINS = (0.05, 0.1, 0.2)

@@ -35,6 +35,7 @@ STAGES: list[tuple[str, str, list[str]]] = [
             "eval/scheduler.py",
             "eval/rollouts.py",
             "eval/episode.py",
+            "eval/rollout_failure.py",
             "eval/runtimes/local.py",
             "eval/runtimes/fork.py",
             "environment/connection.py",
@@ -126,7 +127,7 @@ STAGES: list[tuple[str, str, list[str]]] = [
             "platform/models/loaded_policies.py",
             "engine/sample/weight_swap.py",
             "platform/models/promotion.py",
-            "eval/results/promotion.py",
+            "eval/results/promotion_gate.py",
         ],
     ),
 ]

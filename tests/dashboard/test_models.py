@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.test_train import TASKS, ended, make_model, score
 
-from hud.eval.results.promotion import decide
+from hud.eval.results.promotion_gate import decide
 from hud.platform.access.teams import Teams
 from hud.platform.models import checkpoint_tree
 from hud.platform.models.checkpoint_tree import node_name

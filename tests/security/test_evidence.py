@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from tests.security.server import AttackedServer, bearer
 
 from hud.errors import UsageError
-from hud.eval.results.promotion import Gate
+from hud.eval.results.promotion_gate import Gate
 from hud.platform.routes.traces import router as traces
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM

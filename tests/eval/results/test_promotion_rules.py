@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hud.errors import UsageError
 from hud.eval.results.paired_differences import fewest_units
-from hud.eval.results.promotion import Gate, decide, evidence, subsets_of
+from hud.eval.results.promotion_gate import Gate, decide, evidence, subsets_of
 from hud.train.rollouts.scoring import compared
 
 

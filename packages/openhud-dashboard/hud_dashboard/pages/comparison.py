@@ -11,7 +11,7 @@ from fastapi import Query
 
 from hud.errors import UsageError
 from hud.eval.results.paired_differences import SIGNIFICANCE, Pairing, pair, rewards_by_attempt
-from hud.eval.results.promotion import evidence
+from hud.eval.results.promotion_gate import evidence
 from hud.eval.results.task_families import few_families
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import records

@@ -9,7 +9,7 @@ from typing import Any
 
 from hud.benchmarks.baseline import baseline_score
 from hud.errors import UsageError
-from hud.eval.results.failures import FailedRun, causes
+from hud.eval.results.failure_causes import FailedRun, causes
 from hud.eval.results.job_statistics import job_statistics
 from hud.graders.group_signal import has_signal
 from hud.platform.store.job_runs import summary

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hud.audit.knowledge import hidden_arguments, source_files
 from hud.audit.tool_calls import MOST_CALLS, SHELL, instance, string_parameters
 from hud.audit.turns import call_in_turns
-from hud.eval.process_mark import process_mark
+from hud.processes.process_mark import process_mark
 from hud.trace import ToolCall
 
 if TYPE_CHECKING:

@@ -16,25 +16,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hud.environment.templates.runtime_config import run_seconds_of
-from hud.errors import (
-    FailureKind,
-    GraderFault,
-    RefusedError,
-    RolloutError,
-    StoreError,
-    UsageError,
-    located,
-)
+from hud.errors import GraderFault, RefusedError
 from hud.eval.grade import Grade
-from hud.eval.process_mark import process_mark
 from hud.eval.results.turn_rewards import with_turn_rewards
-from hud.eval.run import DEEPEST, LiveRun, Phase, Run
-from hud.foreign_code import is_failure, withdraw_cancellation
+from hud.eval.rollout_failure import describe, is_failure_of, record_failure
+from hud.eval.run import DEEPEST, Run
 from hud.foreign_tasks import exits_contained
+from hud.processes.process_mark import process_mark
 from hud.trace import Step, TaskCall, new_id, now
 from hud.trace.limits import check_answer
 from hud.trace.recording.instrument import instrumented
-from hud.trace.sampled.call_samples import MODEL_CALLS
 
 if TYPE_CHECKING:
     from hud.agents.agent import Agent
@@ -48,23 +39,6 @@ CLOSE_SECONDS = 30.0
 """Limit for taking an environment down."""
 LEAVE_SECONDS = 10.0
 """Time-out for closing an agent's connections, in seconds."""
-
-_BLAME: dict[Phase, FailureKind] = {
-    "provision": "infrastructure",
-    "setup": "environment",
-    "agent": "agent",
-    "tool": "environment",
-    "grade": "grader",
-    "over": "infrastructure",
-}
-_WHEN: dict[Phase, str] = {
-    "provision": "while its environment was brought up",
-    "setup": "while the environment set the task up",
-    "agent": "while the agent was playing",
-    "tool": "while a tool was running",
-    "grade": "while the answer was graded",
-    "over": "after it was graded",
-}
 
 
 async def attempt(
@@ -85,7 +59,7 @@ async def attempt(
                         await agent(run)
                         await _evaluate(run)
         except BaseException as error:
-            settle(run, error, timed_out=limit.expired())
+            record_failure(run, error, timed_out=limit.expired())
             repeatable = repeatable and not isinstance(error, RefusedError)
         run.trace.extra.pop("retried_as", None)  # The only record of the repetition.
         if run.failure_kind == "infrastructure" and repeatable:
@@ -110,7 +84,7 @@ async def play(run: Run, agent: Agent | None) -> None:
                     await agent(run)
                 await _evaluate(run)
     except BaseException as error:
-        settle(run, error, timed_out=limit.expired())
+        record_failure(run, error, timed_out=limit.expired())
 
 
 def set_deadline(run: Run, seconds: float | None) -> None:
@@ -230,7 +204,7 @@ async def take_down(run: Run) -> None:
                 await run.disconnect()
                 await world.__aexit__(None, None, None)
     except BaseException as error:
-        if not _is_failure_of(run, error):
+        if not is_failure_of(run, error):
             raise
         # The grade is valid: it was measured before. The failure is recorded in addition.
         if isinstance(error, TimeoutError) and not str(error):
@@ -243,62 +217,3 @@ async def take_down(run: Run) -> None:
         run.ended_at = now()
         run.report()
         run.recorder.run_ended(run)
-
-
-def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
-    """Make the failure that `error` was the outcome of `run`; raises what is not the run's to keep."""
-    if not _is_failure_of(run, error):
-        run.trace.status = "cancelled"
-        run.error = f"Cancelled {_WHEN[run.live.phase]}."
-        run.grade = Grade.ungraded()
-        raise error
-    if isinstance(error, StoreError):
-        # Not by `fail`, which records a step: that is what cannot be done.
-        run.trace.status, run.failure_kind = "error", "infrastructure"
-        run.error, run.grade = str(error), Grade.ungraded()
-        raise error
-    kind = error.kind if isinstance(error, RolloutError | RefusedError) else _BLAME[run.live.phase]
-    unusable = run.live.phase == "provision" and isinstance(error, UsageError)
-    if isinstance(error, RefusedError):
-        unusable = error.everywhere
-    problem = describe(error)
-    if timed_out and isinstance(error, TimeoutError):
-        if run.live.phase == "tool":
-            kind = "agent"  # Its own call was running: as much its time as that between calls.
-        if _answered_late(run.live):
-            kind = "agent"  # Else it would choose whether a wrong answer counts.
-        problem = (
-            f"The rollout passed its limit of {run.live.limit_seconds:g} s {_WHEN[run.live.phase]}."
-        )
-        run.trace.stop_reason = "timeout"
-    refusal = run.trace.extra.get(MODEL_CALLS, {}).get("refusal")
-    if kind == "agent" and refusal is not None and refusal["kind"] == "infrastructure":
-        # Its program waited for the platform, or gave up.
-        kind = "infrastructure"
-    run.fail(kind, problem)
-    if unusable:
-        # The runtime itself is wrong (no such file, no such environment), or the model's server knows no such
-        # key or model: so it is for every other run.
-        raise error
-
-
-def _answered_late(live: LiveRun) -> bool:
-    """Return whether the agent left less time for grading than it took itself."""
-    if live.agent_began is None or live.grading_began is None or live.deadline is None:
-        return False
-    return live.grading_began - live.agent_began > live.deadline - live.grading_began
-
-
-def _is_failure_of(run: Run, error: BaseException) -> bool:
-    """Return True for a failure of foreign code, a cancellation of the run's asyncio task by that code included."""
-    cancels = run.live.cancels
-    if isinstance(error, asyncio.CancelledError) and cancels is not None and not cancels():
-        withdraw_cancellation()
-    return is_failure(error)
-
-
-def describe(error: BaseException) -> str:
-    """Return one line that says what broke; where, too, if it was not one of our own sentences."""
-    if isinstance(error, RolloutError | UsageError):
-        return str(error)
-    return located(error)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from hud.environment.templates.task import Provider
 from hud.errors import RolloutError
-from hud.eval.episode import bring_up, play, set_deadline, settle, take_down
+from hud.eval.episode import bring_up, play, set_deadline, take_down
 from hud.eval.job import Job
+from hud.eval.rollout_failure import record_failure
 from hud.eval.rollouts import check_limit
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
@@ -70,7 +71,7 @@ async def evaluate(
             yield run
         except (Exception, asyncio.CancelledError) as error:
             if run.live.phase != "over":
-                settle(run, error)
+                record_failure(run, error)
             raise
         if run.live.phase != "over":
             await play(run, None)
@@ -89,6 +90,6 @@ async def _bounded(run: Run, provider: Provider) -> None:
         async with limit:
             await bring_up(run, provider)
     except (Exception, asyncio.CancelledError) as error:
-        settle(run, error, timed_out=limit.expired())
+        record_failure(run, error, timed_out=limit.expired())
         assert run.failure_kind is not None
         raise _KINDS[run.failure_kind](run.error) from error

@@ -57,7 +57,7 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
     from hud.cli.evaluation.resuming import summary
     from hud.cli.output import console, count, print_json
     from hud.cli.platform_requests import pages, recorded_job
-    from hud.eval.results.failures import FailedRun
+    from hud.eval.results.failure_causes import FailedRun
     from hud.eval.results.intervals import with_interval
     from hud.eval.results.tool_failures import tool_failures
 

@@ -34,7 +34,7 @@ from hud.cli.output import (
 )
 from hud.environment.templates.task import task_label
 from hud.eval import StopSignal
-from hud.eval.results.failures import cause_of
+from hud.eval.results.failure_causes import cause_of
 
 if TYPE_CHECKING:
     from hud.eval import Run

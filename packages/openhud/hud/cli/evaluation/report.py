@@ -11,7 +11,7 @@ from hud.benchmarks.baseline import BaselineScore, baseline_score
 from hud.cli.command_line import EvalCommand
 from hud.cli.output import console, count, number, seconds, some, wrapped
 from hud.eval import Job, JobStatistics, RunSummary, job_statistics
-from hud.eval.results.failures import FailedRun, causes
+from hud.eval.results.failure_causes import FailedRun, causes
 from hud.eval.results.intervals import with_interval
 from hud.eval.results.tool_failures import cut_turns, failed_calls, tool_failures
 

@@ -15,7 +15,7 @@ from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
     from hud.eval import Taskset
-    from hud.eval.results.promotion import Gate, Subsets
+    from hud.eval.results.promotion_gate import Gate, Subsets
     from hud.train.config import TrainConfig
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -136,7 +136,7 @@ def promote(
 
     Plays TASKS with the head and with CHECKPOINT on the same seeds. Exit code 0: promoted; 1: held.
     """
-    from hud.eval.results.promotion import Gate, subsets_of
+    from hud.eval.results.promotion_gate import Gate, subsets_of
 
     gate = Gate(min_gain, max_regression, critical)
     taskset, config, where = _playing(slug, tasks, playing)

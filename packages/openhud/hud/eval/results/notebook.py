@@ -7,7 +7,7 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from hud.eval.results.failures import FailedRun, causes
+from hud.eval.results.failure_causes import FailedRun, causes
 from hud.eval.results.intervals import clustered_interval, with_interval
 from hud.eval.results.tool_failures import tool_failures
 from hud.trace.notebook.html_table import LONGEST, table, titled

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from hud.eval.results.failures import FailedRun
+from hud.eval.results.failure_causes import FailedRun
 from hud.eval.results.run_record import RunRecord
 from hud.eval.results.run_summary import RunSummary
 from hud.trace import CALLS, AgentStep, failed_kind, tool_results

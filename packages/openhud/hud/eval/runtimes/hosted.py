@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.errors import HudError, UsageError
 from hud.eval.grade import Grade
+from hud.eval.rollout_failure import record_failure
 from hud.eval.runtimes.rollout_runtime import RolloutRuntime
 from hud.trace import dashed, now, parse_trace
 from hud.trace.recording.recorder import NullRecorder
@@ -75,8 +76,6 @@ class HostedRuntime(RolloutRuntime):
 
     async def play(self, run: Run, agent: Agent, rollout_timeout: float | None) -> Run:
         """Have the platform play `run`, and copy the result into it. The platform records it, and repeats it."""
-        from hud.eval.episode import settle  # It imports runtimes.
-
         run.model = agent.model_name
         run.recorder = NullRecorder()
         # The platform enforces the limit: here it would include the time in its queue.
@@ -84,7 +83,7 @@ class HostedRuntime(RolloutRuntime):
         try:
             await self._submit_and_wait(run, agent)
         except BaseException as error:
-            settle(run, error)
+            record_failure(run, error)
         finally:
             run.ended_at = now()
         return run

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from hud.errors import ConflictError, UsageError
 from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
-from hud.eval.results.promotion import Decision, Gate, decide
+from hud.eval.results.promotion_gate import Decision, Gate, decide
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.store import records, tables
 from hud.platform.store.checkpoint_rewards import ended_runs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import ConflictError, UsageError
-from hud.eval.results.promotion import Gate, subsets_of
+from hud.eval.results.promotion_gate import Gate, subsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

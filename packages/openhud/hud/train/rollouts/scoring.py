@@ -17,7 +17,7 @@ from hud.eval.results.paired_differences import (
     pair,
     rewards_by_attempt,
 )
-from hud.eval.results.promotion import Subsets, difference_shown, evidence, subsets_of
+from hud.eval.results.promotion_gate import Subsets, difference_shown, evidence, subsets_of
 from hud.eval.results.task_families import few_families
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.inference.models import chat_model

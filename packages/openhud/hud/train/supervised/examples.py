@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hud import exact_json
 from hud.client import Client
 from hud.errors import UsageError
-from hud.eval.results.failures import causes
+from hud.eval.results.failure_causes import causes
 from hud.exchange.supervision import WEIGHT
 from hud.learning.datums import payload_of, sampled_turns
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample

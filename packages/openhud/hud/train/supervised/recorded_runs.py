@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hud.agents.chat_messages import opening_messages, tool_message
 from hud.client import Client
 from hud.environment.templates.task_identity import TaskIdentity
-from hud.eval.results.failures import FailedRun
+from hud.eval.results.failure_causes import FailedRun
 from hud.exchange.supervision import TOOL_SPECS, WEIGHT
 from hud.trace import (
     AgentStep,

@@ -3,7 +3,7 @@
 import json
 
 from hud.errors import located
-from hud.eval.results.failures import FailedRun, cause_of, causes
+from hud.eval.results.failure_causes import FailedRun, cause_of, causes
 
 
 def failed(error, kind="grader", slug="a"):
