@@ -37,4 +37,4 @@ def test_an_exception_is_located_in_the_users_code_not_in_a_librarys():
     except ValueError as error:
         told = located(error)
     assert told.startswith("JSONDecodeError: Expecting value: line 1 column 1 (char 0) (")
-    assert told.endswith("tests/eval/results/test_failures.py:36)")
+    assert told.endswith("tests/eval/results/test_failure_causes.py:36)")

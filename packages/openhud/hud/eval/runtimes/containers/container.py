@@ -134,7 +134,7 @@ class Container:
         await self.engine.call("cp", f"{self.identifier}:{source}", str(Path.cwd() / target))
 
     async def state(self) -> tuple[bool, int, bool]:
-        """Return whether it runs, its exit status, and whether its memory ran out."""
+        """Return whether it runs, its exit status, and whether its memory ran out. Raises `InfrastructureFault`."""
         printed = await self.engine.call("inspect", "--format", _STATE, self.identifier)
         try:
             running, status, lacked_memory = printed.split()

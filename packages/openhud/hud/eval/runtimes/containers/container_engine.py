@@ -93,12 +93,7 @@ class ContainerEngine:
                 raise UsageError(
                     f"The variable {name} is {self.program}'s own; give it another name."
                 )
-        own = {
-            name: value
-            for name, value in os.environ.items()
-            if name in _PASSED or name.startswith(_PASSED_PREFIXES)
-        }
-        return {**own, **declared}
+        return {**_own_variables(), **declared}
 
     def _checked(self, arguments: tuple[str, ...] | list[str], status: int | None, printed: bytes) -> str:  # fmt: skip
         text = printed.decode("utf-8", "replace").strip()
@@ -108,12 +103,22 @@ class ContainerEngine:
         return text
 
 
+def _own_variables() -> dict[str, str]:
+    """Return the variables of this process that an engine needs."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED or name.startswith(_PASSED_PREFIXES)
+    }
+
+
 def container_engine() -> ContainerEngine:
     """Return docker, or podman where docker is missing or does not answer; blocks for the first answer.
 
     Raises `InfrastructureFault` with the reasons of both.
     """
-    return _answering(*(shutil.which(program) for program in _PROGRAMS), os.environ.get("DOCKER_HOST"))  # fmt: skip
+    programs = [shutil.which(program) for program in _PROGRAMS]
+    return _answering(*programs, *_own_variables().items())
 
 
 async def find_container_engine() -> ContainerEngine:
@@ -122,7 +127,7 @@ async def find_container_engine() -> ContainerEngine:
 
 
 @lru_cache(maxsize=8)
-def _answering(*installation: str | None) -> ContainerEngine:
+def _answering(*installation: str | tuple[str, str] | None) -> ContainerEngine:
     """Return the first engine that answers, kept for an installation."""
     del installation
     reasons = []
