@@ -174,7 +174,6 @@ def test_what_has_no_counterpart_is_named(tmp_path):
     ]
     assert task.lost == [
         "environment.healthcheck",
-        "environment.cpus",
         "environment.env.KEY",
         "Dockerfile: FROM python:3.12 AS base (the sandbox has this machine's programs)",
         "Dockerfile: ENV PATH",
@@ -185,6 +184,7 @@ def test_what_has_no_counterpart_is_named(tmp_path):
         'Dockerfile: ENTRYPOINT ["/start"]',
     ]
     assert task.refused == []
+    assert task.cpus == 2.0
 
 
 def test_tasks_that_cannot_be_played_are_left_out_by_name(tmp_path, capsys):

@@ -1,4 +1,7 @@
-"""Container images: `image` unpacks one for `env.workspace(image=...)`, `ContainerRuntime` runs them by docker or podman."""
+"""Container images: unpacked or built without a daemon for `env.workspace(image=...)`, or run by docker or podman.
+
+`image` unpacks an archive, `add_image` names one as a base, `build_image` builds a Dockerfile; `ContainerRuntime` runs images.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,17 @@ from hud.lazy import lazy
 
 if TYPE_CHECKING:
     from hud_integrations.containers.container_runtime import ContainerRuntime
-    from hud_integrations.containers.image_store import image
+    from hud_integrations.containers.image_build import build_image
+    from hud_integrations.containers.image_store import add_image, image
 
-__all__ = ["ContainerRuntime", "image"]
+__all__ = ["ContainerRuntime", "add_image", "build_image", "image"]
 
-__getattr__ = lazy(__name__, {"ContainerRuntime": ".container_runtime", "image": ".image_store"})
+__getattr__ = lazy(
+    __name__,
+    {
+        "ContainerRuntime": ".container_runtime",
+        "add_image": ".image_store",
+        "build_image": ".image_build",
+        "image": ".image_store",
+    },
+)

@@ -35,13 +35,13 @@ def unpack_layer(layer: IO[bytes], root: Path) -> None:
             path = _path_of(member.name)
             if not path.parts:
                 continue
-            folder = _folder(root, path.parent)
+            folder = folder_inside(root, path.parent)
             if path.name == _OPAQUE:
                 for child in folder.iterdir():
                     if child not in added:
-                        _remove(child)
+                        remove(child)
             elif path.name.startswith(_WHITEOUT):
-                _remove(folder / _whited_out(member.name, path.name))
+                remove(folder / _whited_out(member.name, path.name))
             else:
                 place = folder / path.name
                 _write(archive, member, place, root)
@@ -52,20 +52,20 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root:
     mode = stat.S_IMODE(member.mode) & 0o1777
     if member.isdir():
         if place.is_symlink() or not place.is_dir():
-            _remove(place)
+            remove(place)
             place.mkdir()
         # The workspace's one user owns all files, and must be able to replace them.
         place.chmod(mode | 0o700)
         return
     if member.islnk():
         source = _path_of(member.linkname)
-        target = _folder(root, source.parent) / source.name
+        target = folder_inside(root, source.parent) / source.name
         if not stat.S_ISREG(target.lstat().st_mode if os.path.lexists(target) else 0):
             raise UsageError(
                 f"A layer links {member.name} to {member.linkname}, which is no file of the image."
             )
         if target != place:
-            _remove(place)
+            remove(place)
             os.link(target, place, follow_symlinks=False)
         return
     if member.isdev():
@@ -74,7 +74,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root:
         raise UsageError(
             f"A layer has the device or pipe {member.name}, which a workspace cannot have."
         )
-    _remove(place)
+    remove(place)
     if member.issym():
         place.symlink_to(member.linkname)
         return
@@ -101,7 +101,7 @@ def _whited_out(member: str, name: str) -> str:
     return hidden
 
 
-def _folder(root: Path, path: PurePosixPath) -> Path:
+def folder_inside(root: Path, path: PurePosixPath) -> Path:
     """Return a folder below `root`, its links resolved inside; missing ones are made."""
     place, left, links = root, list(reversed(path.parts)), 0
     while left:
@@ -128,7 +128,7 @@ def _folder(root: Path, path: PurePosixPath) -> Path:
     return place
 
 
-def _remove(place: Path) -> None:
+def remove(place: Path) -> None:
     if place.is_dir() and not place.is_symlink():
         shutil.rmtree(place)
     elif os.path.lexists(place):

@@ -6,20 +6,15 @@ instruction that needs one is named in `Stage.lost`, as is every instruction tha
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from posixpath import normpath
 
-from hud_integrations.harbor.substitution import UnknownValue, expand, split_words
+from hud_integrations.containers.instructions import instructions, listed, short, without_directives
+from hud_integrations.containers.substitution import UnknownValue, expand, split_words
 
 _SILENT = ("CMD", "LABEL", "MAINTAINER", "EXPOSE", "SHELL")
-_ESCAPE_DIRECTIVE = re.compile(r"#\s*escape\s*=\s*(\S)\s*$", re.IGNORECASE)
-_DIRECTIVE = re.compile(r"#\s*[A-Za-z]+\s*=")
-_HERE_DOCUMENT = re.compile(r"(?:^|\s)\d*<<(-?)([\"']?)([^\s\"'<>]+)\2")
-_SHORT = 60
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,7 @@ class _Reader:
             try:
                 self._apply(self.stage, word, rest)
             except UnknownValue:
-                self.stage.lost.append(f"Dockerfile: {_short(f'{word} {rest}')}")
+                self.stage.lost.append(f"Dockerfile: {short(f'{word} {rest}')}")
         elif word == "ARG":
             self._declare(self._outer, rest, self._outer)
 
@@ -138,75 +133,19 @@ class _Reader:
             if words.pop(0).partition("=")[0] not in ("--chown", "--link"):
                 raise UnknownValue
         if words and words[0].startswith("["):
-            words = _listed(instruction[instruction.index("[") :])
+            words = listed(instruction[instruction.index("[") :])
         words = [expand(word, variables, self._escape) for word in words]
         *sources, target = words or [""]
         foreign = ("://" in source or source.startswith("<<") or set(source) & set("*?[") for source in sources)  # fmt: skip
         if not sources or not target or any(foreign):
             raise UnknownValue
-        return Copy(sources, target, workdir, _short(instruction))
+        return Copy(sources, target, workdir, short(instruction))
 
 
 def read_dockerfile(text: str) -> Stage:
     """Return the last stage of a Dockerfile, at its end."""
-    lines, escape = _without_directives(text.splitlines())
+    lines, escape = without_directives(text.splitlines())
     reader = _Reader(escape)
-    for word, rest in _instructions(iter(lines), escape):
+    for word, rest in instructions(iter(lines), escape):
         reader.read(word, rest)
     return reader.stage or Stage()
-
-
-def _without_directives(lines: list[str]) -> tuple[list[str], str]:
-    """Return the lines after the parser directives, and the escape character."""
-    escape = "\\"
-    while lines and _DIRECTIVE.match(lines[0].strip()):
-        directive = _ESCAPE_DIRECTIVE.match(lines.pop(0).strip())
-        escape = directive[1] if directive else escape
-    return lines, escape
-
-
-def _instructions(lines: Iterator[str], escape: str) -> Iterator[tuple[str, str]]:
-    """Yield the instructions: the word in capitals, and the rest with continued lines joined.
-
-    Comments and empty lines between continued lines count for nothing; the lines of here-documents are skipped.
-    """
-    joined = ""
-    for line in lines:
-        if line.lstrip().startswith("#") or (joined and not line.strip()):
-            continue
-        text = line.rstrip()
-        if text.endswith(escape):
-            joined += text[: -len(escape)]
-            continue
-        word, _, rest = re.sub(r"^(\S+)\s+", r"\1 ", (joined + line).strip()).partition(" ")
-        joined = ""
-        if word.upper() in ("RUN", "COPY", "ADD"):
-            for dash, _, end in _HERE_DOCUMENT.findall(rest):
-                _skip_to(lines, end, indented=bool(dash))
-        if word:
-            yield word.upper(), rest.strip()
-    if joined.strip():
-        word, _, rest = joined.strip().partition(" ")
-        yield word.upper(), rest.strip()
-
-
-def _skip_to(lines: Iterator[str], end: str, *, indented: bool) -> None:
-    for line in lines:
-        if (line.lstrip("\t") if indented else line) == end:
-            return
-
-
-def _listed(text: str) -> list[str]:
-    """Return the words of a JSON list. Raises `UnknownValue` for anything else."""
-    try:
-        words = json.loads(text)
-    except (ValueError, RecursionError):
-        raise UnknownValue from None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UnknownValue
-    return words
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHORT else f"{line[: _SHORT - 3]}..."

@@ -13,10 +13,13 @@ from typing import Any
 from hud.environment import Environment, Task, WorkspaceLimits
 from hud.environment.current_run import run_of
 from hud.environment.workspace.files.transfer import copy_in, empty
+from hud.environment.workspace.sandbox.mounts import taken
+from hud.environment.workspace.sandbox.root_image import RootImage
 from hud.environment.workspace.workspace import Workspace
 from hud.errors import AgentFault, GraderFault, UsageError
 from hud.graders import EvaluationResult, SubScore
-from hud_integrations.harbor.task_folder import Copied, TaskFolder, read_folders
+from hud_integrations.containers.image_build import build_image
+from hud_integrations.harbor.task_folder import WORKDIR, Copied, TaskFolder, read_folders
 
 TESTS, SOLUTION, LOGS = "/tests", "/solution", "/logs"
 VERIFIER = f"{LOGS}/verifier"
@@ -38,20 +41,28 @@ class HarborEnvironment(Environment):
         *,
         name: str = "harbor",
         reward_range: tuple[float, float] = (0.0, 1.0),
+        images: bool = False,
     ) -> None:
-        """`reward_range` bounds what the tests write. Raises `UsageError` for tasks that need different sandboxes."""
+        """`reward_range` bounds what the tests write. `images`: tasks are played in the image of their Dockerfile.
+
+        Raises `UsageError` for tasks that need different sandboxes, and for an image that cannot be built.
+        """
         super().__init__(name, reward_range=reward_range)
         self.source_file = sys._getframe(1).f_code.co_filename
-        folders = [task for task in read_folders(Path(folder)) if not task.refused]
+        folders = [task for task in read_folders(Path(folder), images) if not task.refused]
         if not folders or len({task.settings for task in folders}) > 1:
             raise UsageError(
-                f"{folder} must hold tasks that have one working directory, network and variables; `hud import` sorts them."
+                f"{folder} must hold tasks that have one image, working directory, network and variables; `hud import` sorts them."
             )
         self._tasks = {task.name: task for task in folders}
         first = folders[0]
+        image = None if first.dockerfile is None else build_image(first.context, first.dockerfile)
+        for task in folders:
+            task.workdir = task.workdir or _workdir_of(image)
         hosts = first.allowed_hosts
         limits = WorkspaceLimits(
             memory_mb=max([_MEMORY_MB, *(task.memory_mb or 0.0 for task in folders)]),
+            processors=first.cpus or WorkspaceLimits.processors,
             seconds=max(map(_seconds, folders)),
         )
         self._shell = self.add(
@@ -61,6 +72,7 @@ class HarborEnvironment(Environment):
                 network=hosts != (),
                 allowed_hosts=hosts or None,
                 env=first.variables,
+                image=image,
                 limits=limits,
             )
         )
@@ -228,6 +240,11 @@ def parse_rewards(name: str, content: bytes) -> dict[str, float]:
 def reward_of(rewards: dict[str, float]) -> float:
     """Return the value named `reward`, else the mean of all."""
     return rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
+
+
+def _workdir_of(image: RootImage | None) -> str:
+    """Return the folder of tasks that name none."""
+    return WORKDIR if image is None or taken(image.workdir) else image.workdir
 
 
 def _seconds(task: TaskFolder) -> float:

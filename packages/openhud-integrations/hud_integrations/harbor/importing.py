@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hud_integrations.harbor import HarborEnvironment
 
-env = HarborEnvironment(Path(__file__).parent / "tasks", name={name!r})
+env = HarborEnvironment(Path(__file__).parent / "tasks", name={name!r}{images})
 tasks = env.all_tasks()
 '''
 _ORACLE = '''"""The agent that plays each task with its own solution."""
@@ -30,12 +30,13 @@ agent = env.oracle
 def import_folder(source: Path, output: Path) -> tuple[dict[Path, int], list[LeftOut]]:
     """Copy the tasks of `source` into a new folder; returns the written folders with their numbers of tasks.
 
-    Tasks that need different sandboxes (working directory, network, variables) are in folders of their own in `output`.
+    Tasks that need different sandboxes (image, working directory, network, variables) are in folders of their own in `output`.
+    A task is played in the image of its Dockerfile if `add_image` named its bases, else with this machine's programs.
     Raises `UsageError` if there is no task that can be played, or if `output` exists.
     """
     if output.exists():
         raise UsageError(f"{output} exists; name a new folder with -o.")
-    tasks = read_folders(source)
+    tasks = read_folders(source, images=None)
     left_out = [LeftOut(task.name, part) for task in tasks for part in task.lost]
     left_out += [LeftOut(task.name, part, is_task=True) for task in tasks for part in task.refused]
     groups: dict[object, list[TaskFolder]] = {}
@@ -50,7 +51,9 @@ def import_folder(source: Path, output: Path) -> tuple[dict[Path, int], list[Lef
         folder = output if len(groups) == 1 else output / f"{number}{_name(group[0].workdir)}"
         for task in group:
             shutil.copytree(task.folder, folder / "tasks" / task.name, symlinks=True)
-        (folder / "env.py").write_text(_ENV.format(name=_name(source.resolve().name)[1:]))
+        images = "" if group[0].dockerfile is None else ", images=True"
+        name = _name(source.resolve().name)[1:]
+        (folder / "env.py").write_text(_ENV.format(name=name, images=images))
         (folder / "oracle.py").write_text(_ORACLE)
         written[folder] = len(group)
     return written, left_out

@@ -11,6 +11,8 @@ from typing import Any
 
 from hud.environment.workspace.sandbox.mounts import taken
 from hud.errors import UsageError
+from hud_integrations.containers.build_context import BuildContext
+from hud_integrations.containers.image_build import bases_are_named
 from hud_integrations.harbor.dockerfile import Copy, Stage, read_dockerfile
 
 WORKDIR = "/app"
@@ -34,6 +36,9 @@ class TaskFolder:
     instruction: str
     config: dict[str, Any]
     workdir: str = WORKDIR
+    """Its working directory; empty: the image's."""
+    dockerfile: str | None = None
+    """Dockerfile of its image; None: it is played with this machine's programs."""
     copies: list[Copied] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
@@ -51,7 +56,23 @@ class TaskFolder:
     @property
     def settings(self) -> tuple[Any, ...]:
         """Settings of the sandbox; tasks with equal ones share an environment."""
-        return self.workdir, self.allowed_hosts, tuple(sorted(self.variables.items()))
+        image = (
+            None
+            if self.dockerfile is None
+            else (self.dockerfile, BuildContext(self.context).digest())
+        )
+        return (
+            self.workdir,
+            self.allowed_hosts,
+            tuple(sorted(self.variables.items())),
+            image,
+            self.cpus,
+        )
+
+    @property
+    def context(self) -> Path:
+        """The folder of its container."""
+        return self.folder / "environment"
 
     @property
     def verifier_seconds(self) -> float:
@@ -67,6 +88,11 @@ class TaskFolder:
         megabytes = self._section("environment").get("memory_mb")
         return None if megabytes is None else float(megabytes)
 
+    @property
+    def cpus(self) -> float | None:
+        count = self._section("environment").get("cpus")
+        return None if count is None else float(count)
+
     def variables_of(self, section: str) -> dict[str, str]:
         """Return the literal variables of a section; `${NAME}` is left out."""
         declared = self._section(section).get("env") or {}
@@ -77,8 +103,12 @@ class TaskFolder:
         return section if isinstance(section, dict) else {}
 
 
-def read_folder(folder: Path, name: str) -> TaskFolder:
-    """Read one task. Raises `UsageError` for a file that is missing or cannot be parsed."""
+def read_folder(folder: Path, name: str, images: bool | None = False) -> TaskFolder:
+    """Read one task. Raises `UsageError` for a file that is missing or cannot be parsed.
+
+    `images`: it is played in the image of its Dockerfile, else with this machine's programs; None: in the image if
+    `add_image` named the Dockerfile's bases.
+    """
     if (link := _link_out_of(folder)) is not None:
         # Its target would become the prompt, or a file of the sandbox.
         return TaskFolder(
@@ -97,6 +127,10 @@ def read_folder(folder: Path, name: str) -> TaskFolder:
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from None
     _read_config(task)
+    text = _dockerfile(task)
+    if text is not None and (bases_are_named(text) if images is None else images):
+        _read_image(task, text)
+        return task
     _read_dockerfile(task)
     if task.workdir == "/" or taken(task.workdir):
         task.lost.append(f"the working directory {task.workdir} (it is {WORKDIR})")
@@ -121,14 +155,14 @@ def holds_tasks(root: Path) -> bool:
     return next(root.rglob("task.toml"), None) is not None
 
 
-def read_folders(root: Path) -> list[TaskFolder]:
+def read_folders(root: Path, images: bool | None = False) -> list[TaskFolder]:
     """Read a task folder, or every one in a folder, by their relative paths. Raises `UsageError` if there is none."""
     if (root / "task.toml").is_file():
-        return [read_folder(root, root.resolve().name)]
+        return [read_folder(root, root.resolve().name, images)]
     folders = sorted(path.parent for path in root.rglob("task.toml"))
     if not folders:
         raise UsageError(f"{root} has no task folder of Harbor: none has a task.toml.")
-    return [read_folder(folder, folder.relative_to(root).as_posix()) for folder in folders]
+    return [read_folder(folder, folder.relative_to(root).as_posix(), images) for folder in folders]
 
 
 def _read_config(task: TaskFolder) -> None:
@@ -153,7 +187,6 @@ def _read_config(task: TaskFolder) -> None:
         "environment.healthcheck": environment.get("healthcheck"),
         "environment.skills_dir": environment.get("skills_dir"),
         "environment.storage_mb": environment.get("storage_mb"),
-        "environment.cpus": environment.get("cpus"),
         "agent.user": (config.get("agent") or {}).get("user"),
         "verifier.user": verifier.get("user"),
         "verifier.collect": verifier.get("collect"),
@@ -170,6 +203,25 @@ def _read_config(task: TaskFolder) -> None:
         if (config.get(section) or {}).get("network_mode"):
             task.lost.append(f"{section}.network_mode")
     task.variables.update(task.variables_of("environment"))
+
+
+def _dockerfile(task: TaskFolder) -> str | None:
+    """Return the Dockerfile of a task's image, which may be ready-made; None without one."""
+    ready_made = (task.config.get("environment") or {}).get("docker_image")
+    if ready_made:
+        return f"FROM {ready_made}\n"
+    path = task.context / "Dockerfile"
+    return path.read_text(errors="replace") if path.is_file() else None
+
+
+def _read_image(task: TaskFolder, text: str) -> None:
+    """Have a task played in the image of a Dockerfile, which has its files, variables and working directory."""
+    task.dockerfile = text
+    task.workdir = str((task.config.get("environment") or {}).get("workdir") or "")
+    task.lost = [part for part in task.lost if part != "environment.docker_image"]
+    if task.workdir and taken(task.workdir):
+        task.lost.append(f"the working directory {task.workdir} (it is the image's)")
+        task.workdir = ""
 
 
 def _read_dockerfile(task: TaskFolder) -> None:
@@ -190,7 +242,7 @@ def _read_dockerfile(task: TaskFolder) -> None:
 
 
 def _read_copy(task: TaskFolder, copy: Copy) -> None:
-    context = task.folder / "environment"
+    context = task.context
     place = normpath(copy.workdir / copy.target)
     into_folder = (
         len(copy.sources) > 1

@@ -1,0 +1,79 @@
+"""Builds of Dockerfiles for workspaces: without a daemon if the base is stored here, else by docker or podman."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from hud.environment.workspace.sandbox.root_image import RootImage
+from hud.errors import InfrastructureFault, UsageError
+from hud.eval.runtimes.containers.container_engine import ContainerEngine, container_engine
+from hud.eval.runtimes.containers.images import build_command
+from hud_integrations.containers.build_context import BuildContext
+from hud_integrations.containers.dockerfile_build import UnsupportedBuild, build_without_daemon
+from hud_integrations.containers.image_store import add_image, named_image
+from hud_integrations.containers.instructions import base_references
+
+
+def build_image(
+    context: str | Path, text: str | None = None, *, arguments: Mapping[str, str] | None = None
+) -> RootImage:
+    """Return the image of a Dockerfile for `env.workspace(image=...)`: `text`, else the one in the folder `context`.
+
+    It is built once for each content. Raises `UsageError` for a build that fails, or that neither way supports.
+    """
+    folder = Path(context).expanduser()
+    if text is None:
+        try:
+            text = (folder / "Dockerfile").read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    try:
+        return build_without_daemon(folder, text, arguments=arguments)
+    except UnsupportedBuild as unsupported:
+        try:
+            return _built_by(container_engine(), folder, text, dict(arguments or {}))
+        except (InfrastructureFault, UsageError) as failure:
+            raise UsageError(f"{unsupported} {failure}") from None
+
+
+def bases_are_named(text: str) -> bool:
+    """Return whether a Dockerfile has bases, and `add_image` named all of them."""
+    bases = base_references(text)
+    return bool(bases) and all(named_image(base) is not None for base in bases)
+
+
+def _built_by(
+    engine: ContainerEngine, folder: Path, text: str, arguments: dict[str, str]
+) -> RootImage:
+    content = (text, sorted(arguments.items()), BuildContext(folder).digest())
+    reference = f"hud-built/{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
+    stored = named_image(reference)
+    if stored is not None:
+        return stored.configured()
+    with tempfile.TemporaryDirectory() as scratch:
+        dockerfile, archive = Path(scratch) / "Dockerfile", Path(scratch) / "image.tar"
+        dockerfile.write_text(text)
+        command, variables = build_command(engine, folder, dockerfile, reference, arguments=arguments)  # fmt: skip
+        _run(engine, command, variables)
+        _run(engine, [engine.program, "save", "--output", str(archive), reference], engine.variables({}))  # fmt: skip
+        return add_image(archive, reference)
+
+
+def _run(engine: ContainerEngine, command: list[str], variables: dict[str, str]) -> None:
+    """Raises `UsageError` with the last line of a command that fails."""
+    done = subprocess.run(
+        command,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+        reason = lines[-1] if lines else f"status {done.returncode}"
+        raise UsageError(f"{engine.program} {command[1]}: {reason}")
