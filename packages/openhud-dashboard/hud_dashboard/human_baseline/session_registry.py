@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.errors import HudError, NotFoundError, OverloadedError, StoreError, UsageError
-from hud.eval.episode import describe
+from hud.eval.rollout_failure import describe
 from hud.eval.rollouts import play_here
 from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments

@@ -75,13 +75,11 @@ def curve(
     rows = [row for place, row in enumerate(history) if place % every == 0 or row is history[-1]]
     if name == "reward":
         return _reward(rows, scores)
-    series = [
-        {"name": label, "values": [_number(value(row["metrics"])) for row in rows]}
-        for label, value in _SERIES[name]
-    ]
-    for line in series:
-        if line["name"] == _HELD_OUT:  # Measured after some of the steps.
-            line["points"] = True
+    series: list[dict[str, Any]] = []
+    for label, value in _SERIES[name]:
+        line = {"name": label, "values": [_number(value(row["metrics"])) for row in rows]}
+        # Held-out losses are measured after some of the steps.
+        series.append({**line, "points": True} if label == _HELD_OUT else line)
     measured = [line for line in series if any(value is not None for value in line["values"])]
     return {
         "x_label": "step",

@@ -23,7 +23,7 @@ from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.environment.templates.runtime_config import met_by_node
 from hud.errors import FailureKind, HudError, InfrastructureFault, NotFoundError, PlatformError
-from hud.eval.episode import describe
+from hud.eval.rollout_failure import describe
 from hud.eval.rollouts import play_here
 from hud.eval.run import Run
 from hud.eval.scheduler import patient_collector

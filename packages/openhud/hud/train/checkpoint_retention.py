@@ -73,7 +73,9 @@ def _best_by_loss(nodes: Mapping[int, str], history: Sequence[Mapping[str, Any]]
         for row in history
         if HELD_OUT_LOSS in row["metrics"]
     }
-    best = min(losses, key=lambda done: losses[done], default=None)
+    if not losses:
+        return set()
+    best = min(losses, key=lambda done: losses[done])
     return {nodes[best]} if best in nodes else set()
 
 
