@@ -169,6 +169,11 @@ class Learner(Generic[Settings]):
             tokens += metrics["action_tokens:sum"]
         return total / max(tokens, 1.0)
 
+    async def logprob_of(self, run: TrainInput) -> float:
+        """Return the summed logprob of a run's tokens under the present weights, without a gradient."""
+        metrics = (await self._exactly_once(partial(self.trainer.loss, [run]))).metrics
+        return -metrics["loss:sum"]
+
     async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
         """Record a completed step; files of older checkpoints are deleted during the next one."""
         await self.run.report(step, metrics, checkpoint)

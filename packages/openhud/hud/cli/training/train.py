@@ -34,6 +34,8 @@ _REPEATED = {
     "joined": "MODEL",
     "critical": "COLUMN=VALUE",
 }
+DPO_RATE = 0.1
+"""Default learning rate of DPO, as a multiple of that of other supervised training."""
 PAUSED = 1
 """Exit code of a run that the guard paused."""
 _SUPERVISED_ONLY = ("epochs", "batch", "min_reward", "best_of", "test", "test_share")
@@ -326,6 +328,8 @@ async def _learn_from(
     jobs = [await job_of(connect(), source, tasks or ())] if file is None else []
     if "lr" not in values:
         values["lr"] = await default_rate(connect(), values["model"])
+        if values.get("loss") == "dpo":
+            values["lr"] *= DPO_RATE
     config = make_supervised_config({**values, "jobs": jobs})
     stop = StopSignal()
     with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
@@ -335,18 +339,18 @@ async def _learn_from(
     if as_json:
         print_json({**asdict(report), "interrupted": stop.stopping})
     else:
-        _tell_supervised(report, values.get("tasks"))
+        _tell_supervised(report, values.get("tasks"), "pair" if config.loss == "dpo" else "token")
     return INTERRUPTED if stop.stopping else PAUSED if report.paused is not None else 0
 
 
-def _tell_supervised(report: WarmUpReport, tasks: str | None) -> None:
+def _tell_supervised(report: WarmUpReport, tasks: str | None, unit: str) -> None:
     out = console()
     verb = "Finished" if report.finished else "Stopped" if report.paused is None else "Paused"
     out.print(
         f"\n{verb} at step {report.next_step} of {report.steps}: {report.model} learned from {count(report.runs, 'run')} in "
         f"{count(report.next_step - report.first_step, 'step')} ({seconds(report.seconds)}); {count(report.left_out, 'run')} left out."
     )
-    out.print(f"  loss per token  {number(report.first_loss)} to {number(report.last_loss)}")
+    out.print(f"  loss per {unit:<5}  {number(report.first_loss)} to {number(report.last_loss)}")
     if report.last_held_out_loss is not None:
         losses = f"{number(report.first_held_out_loss)} to {number(report.last_held_out_loss)}"
         out.print(f"  held-out loss   {losses}")
@@ -371,8 +375,10 @@ def _supervised_values(source: str, file: Path | None, values: dict[str, Any]) -
     from hud.train.supervised.config import SupervisedConfig
     from hud.train.supervised.demonstrations import LATEST
 
-    if values.pop("loss", "cross_entropy") != "cross_entropy":
-        raise UsageError("--from learns by cross_entropy; leave --loss out.")
+    if values.get("loss", "cross_entropy") not in ("cross_entropy", "dpo"):
+        raise UsageError(
+            "--from learns by cross_entropy or dpo; leave --loss out, or take --loss dpo."
+        )
     if file is not None or "model" not in values:
         raise UsageError("--from takes MODEL, TASKS and options, no --config.")
     unused = sorted(set(values) - set(SupervisedConfig.model_fields))

@@ -10,6 +10,8 @@ from hud.train.monitoring.progress import Score
 
 _ROUNDING = {"kl": 1e-7, "gap": 2e-5}
 """Largest KL (k3) and logprob gap, in nats, that come of float32 alone at the weights that sampled."""
+PAIR_LOSS = "preference_loss:mean"
+"""Metric of a DPO step: mean loss of its pairs, in nats; log 2 where policy and reference agree."""
 HELD_OUT_LOSS = "held_out_loss:mean"
 """Metric: loss per token of runs that are not trained on, after the step."""
 INITIAL_LOSS = "initial_held_out_loss:mean"
@@ -80,7 +82,9 @@ def smoothed(values: Sequence[float], width: int = 5) -> list[float]:
 
 
 def loss_per_token(metrics: Mapping[str, float]) -> float | None:
-    """Return the loss per action token; None without any."""
+    """Return the loss per action token, or that of a pair of preferences; None without any."""
+    if PAIR_LOSS in metrics:
+        return metrics[PAIR_LOSS]
     tokens = metrics.get("action_tokens:sum")
     return metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
 

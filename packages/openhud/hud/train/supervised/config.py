@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -19,14 +20,17 @@ class SupervisedConfig(RunSettings):
 
     jobs: list[str] = Field(default_factory=list)
     """Ids of the jobs whose runs are trained on; none: runs are given in Python, or a file has them."""
-    loss: Literal["cross_entropy"] = "cross_entropy"
-    """Loss: the mean negative logprob of a step's assistant tokens."""
+    loss: Literal["cross_entropy", "dpo"] = "cross_entropy"
+    """`cross_entropy`: the mean negative logprob of a step's assistant tokens. `dpo`: pairs of the best and the worst run of each task
+    (arXiv 2305.18290)."""
+    loss_config: dict[str, float] = Field(default_factory=dict)
+    """Keys of the loss: `beta` of `dpo`, which scales the logprob ratio to the reference; default 0.1."""
     epochs: int = Field(default=1, ge=1)
     """Passes over the runs."""
     steps: int | None = Field(default=None, ge=1)
     """Number of optimizer steps, in place of `epochs`; None: those of the epochs."""
     batch: int = Field(default=32, ge=1)
-    """Runs per step."""
+    """Runs per step; pairs of runs with `dpo`."""
     min_reward: float | None = None
     """Omit runs below this reward."""
     best_of: int | None = Field(default=None, ge=2)
@@ -51,6 +55,28 @@ class SupervisedConfig(RunSettings):
             raise ValueError("test names runs of its own, and test_share takes some: choose one")
         return self
 
+    @model_validator(mode="after")
+    def _loss_fits(self) -> SupervisedConfig:
+        keys = ["beta"] if self.loss == "dpo" else []
+        unknown = sorted(set(self.loss_config) - set(keys))
+        if unknown:
+            taken = ", ".join(keys) or "none"
+            raise ValueError(
+                f"the loss {self.loss!r} takes no key {unknown[0]!r}; it takes: {taken}"
+            )
+        if not 0 < self.beta < math.inf:
+            raise ValueError(f"beta is {self.beta}; it must be above 0")
+        if self.loss == "dpo":
+            for name in ("min_reward", "best_of", "test", "test_share"):
+                if getattr(self, name):
+                    raise ValueError(f"dpo compares the runs of a task, so {name} has no meaning")
+        return self
+
+    @property
+    def beta(self) -> float:
+        """Scale of the logprob ratio to the reference in `dpo`."""
+        return self.loss_config.get("beta", 0.1)
+
     @property
     def total_steps(self) -> int:
         """Number of optimizer steps of the run. Raises `UsageError` before it is known (`over`)."""
@@ -61,6 +87,9 @@ class SupervisedConfig(RunSettings):
     @property
     def loss_arguments(self) -> dict[str, Any]:
         """Arguments of `TrainingClient.forward_backward`."""
+        if self.loss == "dpo":
+            # Its token weights hold the mean over pairs.
+            return {"loss_fn": "cross_entropy", "loss_fn_config": None}
         # Means, so that the learning rate does not depend on the length of runs.
         return {"loss_fn": self.loss, "loss_fn_config": {"token_mean": 1.0}}
 

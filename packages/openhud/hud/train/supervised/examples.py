@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hud import exact_json
 from hud.client import Client
@@ -22,6 +22,7 @@ from hud.train.supervised.recorded_runs import Example, conversation_of
 if TYPE_CHECKING:
     from hud.train.supervised.config import SupervisedConfig
 
+Unit = TypeVar("Unit")
 _RENDERED_AT_ONCE = 200
 _CAUSES_SHOWN = 3
 
@@ -46,7 +47,7 @@ def best_of(examples: Sequence[Example], count: int) -> list[Example]:
     by_task: dict[Any, list[int]] = {}
     for place, example in enumerate(examples):
         if example.reward is not None:
-            by_task.setdefault(_task_of(example), []).append(place)
+            by_task.setdefault(task_key(example), []).append(place)
     if not by_task:
         raise UsageError("--best-of chooses runs by their rewards, and none has one.")
     rewards = [example.reward or 0.0 for example in examples]
@@ -58,10 +59,8 @@ def best_of(examples: Sequence[Example], count: int) -> list[Example]:
     return [examples[place] for place in sorted(chosen)]
 
 
-def batch_of(
-    config: SupervisedConfig, payloads: Sequence[TrajectoryPayload], step: int
-) -> list[TrajectoryPayload]:
-    """Return the payloads of a step; every epoch has its own order, a function of the seed and the epoch.
+def batch_of(config: SupervisedConfig, payloads: Sequence[Unit], step: int) -> list[Unit]:
+    """Return the payloads, or the pairs, of a step; every epoch has its own order, a function of the seed and the epoch.
 
     Batches continue across epochs. A last one beyond the epochs is short.
     """
@@ -69,7 +68,7 @@ def batch_of(
     last = first + config.batch
     if config.total_steps == -(-count * config.epochs // config.batch):
         last = min(last, count * config.epochs)
-    orders: dict[int, list[TrajectoryPayload]] = {}
+    orders: dict[int, list[Unit]] = {}
     for epoch in range(first // count, (last - 1) // count + 1):
         orders[epoch] = list(payloads)
         random.Random(seed_of("warm-up", config.seed, epoch)).shuffle(orders[epoch])
@@ -159,7 +158,7 @@ async def tokenized(
     )
 
 
-def _task_of(example: Example) -> Any:
+def task_key(example: Example) -> Any:
     """Return what the runs of a task have in common: its identity, else the messages before the first turn."""
     if example.task is not None:
         return example.task.template, frozenset(example.task.complete.items())

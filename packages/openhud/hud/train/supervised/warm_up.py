@@ -41,6 +41,7 @@ from hud.train.supervised.examples import (
     usable_examples,
 )
 from hud.train.supervised.held_out_loss import HeldOutLoss, split
+from hud.train.supervised.preferences import Pair, Preferences, pairs_of
 from hud.train.supervised.recorded_runs import (
     Example,
     examples_of,
@@ -161,15 +162,17 @@ async def learn_from(
     else:
         raise UsageError("Give runs to learn from, a file, or the id of a job.")
     model = await client.get("/v2/models/resolve", params={"model": config.model})
-    on_record = runs is None and client.api_url is None
+    # Tokens that are read by trace id have no weights of their own.
+    on_record = runs is None and client.api_url is None and config.loss != "dpo"
     chosen = examples if config.best_of is None else best_of(examples, config.best_of)
     chosen = usable_examples(chosen, config.min_reward)
     fitting = await tokenized(client, model["id"], chosen, on_record=on_record)
     fitting, tested = split(fitting, config)
     if config.test is not None:
         tested = await _tests(client, model["id"], config.test, tasks, reporter)
+    pairs = pairs_of(fitting) if config.loss == "dpo" else []
     usable = fitting.examples
-    config = config.over(len(usable)).on(*fitting.digests)
+    config = config.over(len(pairs) or len(usable)).on(*fitting.digests)
     if runtime is None and scored:
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
@@ -196,12 +199,17 @@ async def learn_from(
             reporter.note(note)
         left_out = len(examples) - len(usable) - (0 if config.test else len(tested.examples))
         losses = HeldOutLoss(learner, tested.payloads, reporter)
-        loop = _Loop(learner, usable, left_out, scored, rollouts, losses)
+        if pairs:
+            reporter.note(f"pairs of the best and the worst run of a task: {len(pairs):,}")
+        preferences = Preferences(learner, fitting.payloads) if pairs else None
+        loop = _Loop(learner, usable, left_out, scored, rollouts, losses, preferences)
         if learner.run.over:
             reporter.note(over_note(learner.run, config.total_steps))
             return loop.report(learner.run.next_step, 0.0)
         await loop.guard.resume(override=override_guard)
-        return await loop.run_to_end(fitting.payloads)
+        if preferences is not None:
+            await preferences.begin(pairs, reporter)
+        return await loop.run_to_end(pairs or fitting.payloads)
 
 
 async def _recorded(
@@ -245,15 +253,16 @@ class _Loop:
         held_out: HeldOut,
         rollouts: Rollouts,
         losses: HeldOutLoss,
+        preferences: Preferences | None,
     ) -> None:
         self.learner, self.config, self.run = learner, learner.config, learner.run
         self.examples, self.left_out = examples, left_out
         self.held_out, self.rollouts = held_out, rollouts
         self.reporter, self.stop = rollouts.reporter, rollouts.stop
-        self.losses = losses
+        self.losses, self.preferences = losses, preferences
         self.guard = Guard(self.config, self.run, self.reporter)
 
-    async def run_to_end(self, payloads: list[TrajectoryPayload]) -> WarmUpReport:
+    async def run_to_end(self, units: Sequence[TrajectoryPayload] | Sequence[Pair]) -> WarmUpReport:
         """Take the remaining steps."""
         run, steps = self.run, self.config.total_steps
         first, started = run.next_step, perf_counter()
@@ -262,7 +271,7 @@ class _Loop:
         await self.losses.begin(run)
         await self._score_if_due()
         while run.next_step < steps and not self.stop.stopping and self.guard.pause is None:
-            await self._step(run.next_step, payloads)
+            await self._step(run.next_step, units)
             await self._score_if_due()
             await self.guard.check(over=run.next_step >= steps)
         finished = run.next_step >= steps and not self._due(run.next_step)
@@ -278,20 +287,27 @@ class _Loop:
             self.reporter.note(f"The curves cannot be written to {plot}: {error.strerror}.")
         return report
 
-    async def _step(self, step: int, payloads: list[TrajectoryPayload]) -> None:
+    async def _step(self, step: int, units: Sequence[TrajectoryPayload] | Sequence[Pair]) -> None:
         config, began, done = self.config, perf_counter(), step + 1
-        batch = batch_of(config, payloads, step)
+        batch: list[Any] = batch_of(config, units, step)
         self.reporter.phase("update", step, 0)
-        await self.learner.forward_backward(step, [batch])
+        runs, preferred = batch, {}
+        if self.preferences is not None:
+            runs, preferred = await self.preferences.weighted(batch)
+        await self.learner.forward_backward(step, [runs])
         save = done % _SAVE_EVERY == 0 or done == config.total_steps or self._due(done)
         save = save or self.losses.due(done)
         metrics, checkpoint = await self.learner.optim_step(step, None, save=save)
-        metrics |= self.learner.pass_metrics | {
-            "epoch": (step * config.batch + len(batch)) / len(payloads),
-            "learning_rate": config.learning_rate_of(step),
-            "examples:sum": float(len(batch)),
-            "seconds:sum": perf_counter() - began,
-        }
+        metrics |= (
+            self.learner.pass_metrics
+            | preferred
+            | {
+                "epoch": (step * config.batch + len(batch)) / len(units),
+                "learning_rate": config.learning_rate_of(step),
+                "examples:sum": float(len(batch)),
+                "seconds:sum": perf_counter() - began,
+            }
+        )
         metrics |= await self.losses.after(done)
         await self.learner.report(step, metrics, checkpoint)
         self.reporter.stepped(step, metrics)

@@ -1,0 +1,138 @@
+"""Direct preference optimization (DPO): training on pairs of a better and a worse run of one task.
+
+    L = mean over pairs of -log σ(m)        m = β [(lp_w - ref_w) - (lp_l - ref_l)]
+
+with lp a run's summed logprob under the policy, ref the same under the weights at the run's start, w the better run and l the worse
+(Rafailov et al. 2023, arXiv 2305.18290, equation 7). Its gradient is that of `cross_entropy` with the token weight β σ(-m) / pairs
+for w, and the negative of it for l: one pass measures the weights, another applies them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud.durable_files import read_object, write_file
+from hud.errors import UsageError
+from hud.learning.wire_types import TrajectoryPayload
+from hud.train.monitoring.plots import PAIR_LOSS
+from hud.train.supervised.examples import TokenizedRuns, task_key
+
+if TYPE_CHECKING:
+    from hud.train.learner import Learner
+    from hud.train.monitoring.progress import Reporter
+    from hud.train.supervised.config import SupervisedConfig
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Places of a better and a worse run of one task, among the runs that are trained on."""
+
+    better: int
+    worse: int
+
+
+@dataclass(frozen=True)
+class PairTerm:
+    """Loss of one pair, and the absolute value of dL/dlp of each of its runs, before the mean over pairs."""
+
+    margin: float
+    loss: float
+    weight: float
+
+
+def pair_term(beta: float, better: tuple[float, float], worse: tuple[float, float]) -> PairTerm:
+    """Return the DPO term of a pair, each run as (lp, ref), summed over its tokens."""
+    margin = beta * ((better[0] - better[1]) - (worse[0] - worse[1]))
+    # log(1 + exp(-m)), without overflow.
+    loss = max(-margin, 0.0) + math.log1p(math.exp(-abs(margin)))
+    sigmoid = 1 / (1 + math.exp(-margin)) if margin >= 0 else 1 - 1 / (1 + math.exp(margin))
+    return PairTerm(margin, loss, beta * (1 - sigmoid))
+
+
+def pairs_of(runs: TokenizedRuns) -> list[Pair]:
+    """Return the pair of the best and the worst run of each task with rewards that differ; of equals, the earlier run.
+
+    Raises `UsageError` without any.
+    """
+    by_task: dict[object, list[tuple[float, int]]] = {}
+    for place, example in enumerate(runs.examples):
+        if example.reward is not None:
+            by_task.setdefault(task_key(example), []).append((example.reward, place))
+    pairs = []
+    for rated in by_task.values():
+        best = max(rated, key=lambda run: (run[0], -run[1]))
+        worst = min(rated)
+        if best[0] > worst[0]:
+            pairs.append(Pair(best[1], worst[1]))
+    if not pairs:
+        raise UsageError(
+            "No task has two runs with different rewards, so there are no pairs to prefer: record a job with --group 4 or more."
+        )
+    return pairs
+
+
+class Preferences:
+    """The pairs of a training run, with the reference logprobs of their runs."""
+
+    def __init__(
+        self, learner: Learner[SupervisedConfig], payloads: Sequence[TrajectoryPayload]
+    ) -> None:
+        self._learner, self._payloads = learner, payloads
+        self._beta = learner.config.beta
+        self._reference: dict[int, float] = {}
+
+    async def begin(self, pairs: Sequence[Pair], reporter: Reporter) -> None:
+        """Measure the reference logprobs before the first step, or read those of a resumed run."""
+        run, file = self._learner.run, Path(self._learner.run.folder) / "reference.json"
+        places = [place for pair in pairs for place in (pair.better, pair.worse)]
+        if run.next_step:
+            values = read_object(file, "Train again with --fresh.").get("logprobs", [])
+            if len(values) != len(places):
+                raise UsageError(
+                    f"{file} has the reference of other runs. Train again with --fresh."
+                )
+        else:
+            reporter.phase("reference", 0, 0)
+            values = [await self._logprob(place) for place in places]
+            write_file(file, json.dumps({"logprobs": values}).encode())
+        self._reference = dict(zip(places, map(float, values), strict=True))
+
+    async def weighted(
+        self, pairs: Sequence[Pair]
+    ) -> tuple[list[TrajectoryPayload], dict[str, float]]:
+        """Return the runs of a step's pairs with the token weights of their gradient, and the step's metrics."""
+        terms, runs = [], []
+        for pair in pairs:
+            sides = [
+                (await self._logprob(place), self._reference[place])
+                for place in (pair.better, pair.worse)
+            ]
+            term = pair_term(self._beta, sides[0], sides[1])
+            terms.append(term)
+            weight = term.weight / len(pairs)
+            runs.append(weighted_run(self._payloads[pair.better], weight))
+            runs.append(weighted_run(self._payloads[pair.worse], -weight))
+        count = len(terms)
+        return runs, {
+            PAIR_LOSS: math.fsum(term.loss for term in terms) / count,
+            "preference_margin:mean": math.fsum(term.margin for term in terms) / count,
+            "preference_accuracy:mean": sum(term.margin > 0 for term in terms) / count,
+            "pairs:sum": float(count),
+        }
+
+    async def _logprob(self, place: int) -> float:
+        return await self._learner.logprob_of(self._payloads[place])
+
+
+def weighted_run(payload: TrajectoryPayload, weight: float) -> TrajectoryPayload:
+    """Return a run whose sampled tokens have this weight in `cross_entropy`."""
+    samples = [
+        sample.model_copy(update={"weights": [weight] * len(sample.output_token_ids)})
+        for sample in payload.samples
+    ]
+    return payload.model_copy(update={"samples": samples})

@@ -1,0 +1,124 @@
+"""DPO: its terms against torch, its gradient against autograd, and a training that prefers what was better."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.engine.learn.small_decoder import SmallDecoder, random_datum
+from tests.train.supervised.test_warm_up import Notes, tasks
+from tests.train.test_client_training import home
+
+from hud.agents import ScriptedAgent
+from hud.client import connect
+from hud.engine.learn.local_trainer import LocalTrainer
+from hud.errors import UsageError
+from hud.eval import StopSignal
+from hud.train.monitoring.progress import Reporter
+from hud.train.supervised.config import SupervisedConfig, make_supervised_config
+from hud.train.supervised.preferences import pair_term
+from hud.train.supervised.warm_up import learn_from
+
+__all__ = ["home"]
+
+logprob = st.floats(-300, 0)
+
+
+def torch_loss(beta, better, worse):
+    """Equation 7 of arXiv 2305.18290, as torch computes it."""
+    margin = (better[0] - better[1]) - (worse[0] - worse[1])
+    return -torch.nn.functional.logsigmoid(beta * margin)
+
+
+@given(st.floats(0.01, 5), st.tuples(logprob, logprob), st.tuples(logprob, logprob))
+def test_a_term_and_its_weight_are_those_of_torch(beta, better, worse):
+    leaves = torch.tensor([better[0], worse[0]], dtype=torch.float64, requires_grad=True)
+    loss = torch_loss(beta, (leaves[0], better[1]), (leaves[1], worse[1]))
+    loss.backward()
+    term = pair_term(beta, better, worse)
+    assert term.loss == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
+    assert leaves.grad.tolist() == pytest.approx([-term.weight, term.weight], abs=1e-6)
+
+
+def test_the_gradient_of_the_weights_is_that_of_autograd():
+    rng = np.random.default_rng(0)
+    datums = [random_datum(rng, traj_idx=number) for number in range(4)]
+    trainer = LocalTrainer(SmallDecoder())
+    reference = [row.sum() for row in LocalTrainer(SmallDecoder(seed=1)).forward(datums)]
+    rows = trainer.forward(datums)
+    leaves = [torch.tensor(row, dtype=torch.float64, requires_grad=True) for row in rows]
+    sums = [leaf.sum() for leaf in leaves]
+    pairs = [(0, 1), (3, 2)]
+    losses = [
+        torch_loss(0.5, (sums[better], reference[better]), (sums[worse], reference[worse]))
+        for better, worse in pairs
+    ]
+    (sum(losses) / len(losses)).backward()
+    for better, worse in pairs:
+        sides = [(sums[place].item(), float(reference[place])) for place in (better, worse)]
+        weight = pair_term(0.5, *sides).weight / len(pairs)
+        for place, sign in ((better, 1), (worse, -1)):
+            expected = np.full(len(rows[place]), sign * weight)
+            assert -leaves[place].grad.numpy() == pytest.approx(expected, abs=1e-6)
+
+
+class StopAfter(Reporter):
+    def __init__(self, step):
+        self.stop, self.step = StopSignal(), step
+
+    def stepped(self, step, metrics):
+        if step + 1 == self.step:
+            self.stop.request()
+
+
+async def recorded(answers):
+    given_answers = iter(answers)
+    job = await tasks.run(ScriptedAgent(lambda run: next(given_answers)), group=2)
+    return job, sorted({run.reward for run in job.runs})
+
+
+async def test_the_policy_learns_to_prefer_and_a_stopped_run_ends_like_one_that_was_not(home):
+    words = [task.args["word"] for task in tasks]
+    job, rewards = await recorded([text for word in words for text in (word, "no")])
+    assert len(rewards) == 2
+    for name in ("stopped", "straight"):
+        await connect().post("/v2/models/fork", {"source_model_id": "m", "name": name})
+    values = {"jobs": [job.id], "loss": "dpo", "batch": 1, "epochs": 3, "lr": 1e-2}
+    notes = Notes()
+    straight = await learn_from(
+        SupervisedConfig(model="straight", **values), tasks=tasks, reporter=notes
+    )
+    assert straight.first_loss == pytest.approx(math.log(2), abs=1e-5)
+    assert straight.last_loss < 0.6
+    assert f"pairs of the best and the worst run of a task: {len(words)}" in notes.texts
+    assert (straight.steps, straight.finished) == (3 * len(words), True)
+
+    until = StopAfter(2)
+    config = SupervisedConfig(model="stopped", **values)
+    first = await learn_from(config, tasks=tasks, reporter=until, stop=until.stop)
+    assert (first.next_step, first.finished) == (2, False)
+    rest = await learn_from(config, tasks=tasks)
+    assert rest.last_loss == pytest.approx(straight.last_loss, abs=1e-5)
+
+
+async def test_without_a_pair_nothing_is_trained(home):
+    job, _ = await recorded(["no"] * 2 * len(list(tasks)))
+    config = SupervisedConfig(model="m", jobs=[job.id], loss="dpo")
+    with pytest.raises(UsageError, match="No task has two runs with different rewards"):
+        await learn_from(config, tasks=tasks)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"loss": "dpo", "loss_config": {"gamma": 1.0}}, "takes no key 'gamma'; it takes: beta"),
+        ({"loss": "dpo", "loss_config": {"beta": 0.0}}, "beta is 0.0; it must be above 0"),
+        ({"loss": "dpo", "min_reward": 0.5}, "min_reward has no meaning"),
+        ({"loss_config": {"beta": 0.1}}, "'cross_entropy' takes no key 'beta'"),
+    ],
+)
+def test_settings_that_dpo_does_not_have_are_refused(values, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        make_supervised_config({"model": "m", **values})
