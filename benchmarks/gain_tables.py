@@ -1,4 +1,5 @@
-"""Tables of docs/gains.md from the records that gains.py, pretrained_gains.py, incident_gains.py and curriculum.py write."""
+"""Tables of docs/gains.md from the records that gains.py, pretrained_gains.py, incident_gains.py, curriculum.py and
+turn_credit.py write."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hud.eval.results.paired_differences import Rewards, pair
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent / "docs" / "gains.md"
 T = 2.776
-"""Student's t at 97.5% with four degrees of freedom: the curricula have five seeds."""
+"""Student's t at 97.5% with four degrees of freedom: the curricula and the credit of turns have five seeds."""
 
 
 def reasoning_gym(records: Mapping[str, dict[str, Any]]) -> str:
@@ -89,6 +90,28 @@ def curricula(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def turn_credit(record: dict[str, Any]) -> str:
+    """Return the rollouts that each side took to the target, with 95% intervals over seeds, and the ratio of their means."""
+    lines = [
+        "| held-out reward | side | rollouts, by seed | rollouts | of per run |",
+        "|---|---|---|---|---|",
+    ]
+    sides: dict[str, list[int]] = {}
+    for run in record["runs"]:
+        sides.setdefault(run["side"], []).append(run["rollouts"])
+    for side, rollouts in sides.items():
+        mean, reach = fmean(rollouts), T * stdev(rollouts) / len(rollouts) ** 0.5
+        by_seed = " ".join(f"{number:,}" for number in rollouts)
+        interval = f"{mean:,.0f} [{mean - reach:,.0f}, {mean + reach:,.0f}]"
+        share = f"{mean / fmean(sides['per run']):.2f}"
+        lines.append(f"| {record['target']} | {side} | {by_seed} | {interval} | {share} |")
+    null = record["null"]
+    highest = max(score for _, score in null["held_out"])
+    played = f"{null['rollouts']:,}"
+    lines.append(f"| {highest:.2f} at most | per turn, shuffled | {played} | | |")
+    return "\n".join(lines)
+
+
 def shown(rewards: Rewards) -> str:
     """Return mean and 95% interval over tasks."""
     clusters = [[one for one in earned if one is not None] for earned in rewards.values()]
@@ -116,6 +139,7 @@ def tables() -> dict[str, str]:
         "pretrained_gains": pretrained,
         "incidents": incidents,
         "curriculum": curricula,
+        "turn_credit": turn_credit,
     }
     return {
         name: make(json.loads((FOLDER / f"{name}.json").read_text()))

@@ -29,7 +29,7 @@ def script(name, monkeypatch):
 
 @pytest.fixture
 def records():
-    names = ("gains", "pretrained_gains", "incidents", "curriculum")
+    names = ("gains", "pretrained_gains", "incidents", "curriculum", "turn_credit")
     return {name: json.loads((ROOT / f"benchmarks/{name}.json").read_text()) for name in names}
 
 
@@ -52,6 +52,19 @@ def test_families_gain_beyond_their_intervals_and_their_null_runs_do_not_gain(
     for name, sides in families.items():
         assert interval(sides["base"]).high < interval(sides["trained"]).low, name
         assert pair(sides["base"], sides["null"]).overall.low < 0, name
+
+
+def test_rewards_of_turns_take_at_most_0_7_of_the_rollouts_and_fewer_in_every_seed(records):
+    sides = {"per run": {}, "per turn": {}}
+    for run in records["turn_credit"]["runs"]:
+        assert run["reached"]
+        sides[run["side"]][run["seed"]] = run["rollouts"]
+    by_run, by_turn = sides.values()
+    assert len(by_run) == 5
+    assert fmean(by_turn.values()) <= 0.7 * fmean(by_run.values())
+    assert all(by_turn[seed] < by_run[seed] for seed in by_run)
+    target = records["turn_credit"]["target"]
+    assert all(score < target for _, score in records["turn_credit"]["null"]["held_out"])
 
 
 def test_null_runs_of_the_pretrained_model_stay_within_their_bases_intervals(records):
