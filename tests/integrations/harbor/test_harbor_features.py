@@ -1,0 +1,75 @@
+"""Every feature of Harbor's format is played, or named: those that a workspace lacks, and those that leave a task out."""
+
+import pytest
+from tests.integrations.harbor.harbor_folders import write_task
+
+from hud_integrations.harbor.task_folder import read_folder
+
+LEFT_OUT = {
+    "gpus = 1": "environment.gpus",
+    '[environment.tpu]\ntype = "v5"': "environment.tpu",
+    'os = "windows"': "environment.os = windows",
+    '[[environment.mcp_servers]]\nname = "files"': "environment.mcp_servers",
+    "[verifier.environment]\nmemory_mb = 1": "a verifier in a container of its own",
+    '[[steps]]\nname = "first"': "steps, of which each has its own instruction and verifier",
+}
+NAMED = {
+    "storage_mb = 10": "environment.storage_mb",
+    'skills_dir = "/skills"': "environment.skills_dir",
+    '[environment.healthcheck]\ncommand = "true"': "environment.healthcheck",
+    'artifacts = ["out.txt"]': "artifacts",
+    'agent = { user = "me" }': "agent.user",
+    'verifier = { user = "me" }': "verifier.user",
+    'verifier = { collect = ["x"] }': "verifier.collect",
+    'agent = { network_mode = "public" }': "agent.network_mode",
+}
+FILES = {
+    "environment/docker-compose.yaml": "environment/docker-compose.yaml",
+    "trajectory.json": "trajectory.json",
+}
+
+
+def read(folder, settings, images):
+    """Read a task with settings of its environment, or of the whole file."""
+    write_task(folder, "odd")
+    toml = folder / "odd" / "task.toml"
+    if settings.startswith(("agent", "verifier", "artifacts")):
+        toml.write_text(f'{settings}\n[environment]\nnetwork_mode = "no-network"\n')
+    elif "verifier" in settings:
+        toml.write_text(f"{settings}\n")
+    else:
+        toml.write_text(f"[environment]\n{settings}\n")
+    return read_folder(folder / "odd", "odd", images)
+
+
+@pytest.mark.parametrize("images", [False, True], ids=["machine", "image"])
+@pytest.mark.parametrize("settings", LEFT_OUT)
+def test_a_task_that_needs_what_no_workspace_has_is_left_out_by_name(tmp_path, settings, images):
+    assert read(tmp_path, settings, images).refused == [LEFT_OUT[settings]]
+
+
+@pytest.mark.parametrize("images", [False, True], ids=["machine", "image"])
+@pytest.mark.parametrize("settings", NAMED)
+def test_a_setting_without_a_counterpart_is_named(tmp_path, settings, images):
+    task = read(tmp_path, settings, images)
+    assert task.refused == []
+    assert [part for part in task.lost if not part.startswith("Dockerfile: FROM")] == [
+        NAMED[settings]
+    ]
+
+
+def test_files_that_need_more_than_one_container_are_named(tmp_path):
+    write_task(tmp_path, "odd")
+    for name in FILES:
+        (tmp_path / "odd" / name).write_text("{}")
+    (tmp_path / "odd" / "tests" / "test.sh").unlink()
+    task = read_folder(tmp_path / "odd", "odd", True)
+    assert task.refused == ["environment/docker-compose.yaml", "a verifier without tests/test.sh"]
+    assert task.lost == ["trajectory.json"]
+
+
+def test_network_memory_and_cores_are_those_of_the_task(tmp_path):
+    settings = 'cpus = 0.5\nnetwork_mode = "allowlist"\nallowed_hosts = ["pypi.org"]\nmemory_mb = 64\nenv = { A = "1" }'
+    task = read(tmp_path, settings, True)
+    assert (task.cpus, task.memory_mb, task.allowed_hosts) == (0.5, 64.0, ("pypi.org",))
+    assert task.variables == {"A": "1"}
