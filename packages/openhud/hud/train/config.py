@@ -231,13 +231,8 @@ class TrainConfig(RunSettings):
 
     @property
     def bounds_ratios(self) -> bool:
-        """True for losses with bounded importance weights."""
-        if self.loss in ("ppo", "cispo", "gspo", "dppo"):
-            return True
-        # A cap bounds its own factor; importance_sampling also multiplies by the uncapped ratio.
-        caps = ("tis_token_cap", "tis_sequence_cap") if self.loss == "dro" else ()
-        parameters = parse_loss(self.loss, self.loss_config)
-        return any(key in parameters for key in ("icepop_high", "outlier_mask_high", *caps))
+        """True for a loss with bounded importance weights."""
+        return parse_loss(self.loss, self.loss_config).bounds_ratios
 
     @property
     def advantages(self) -> AdvantageOptions:

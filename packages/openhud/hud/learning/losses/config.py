@@ -42,6 +42,8 @@ _SHARED = {
 _POLICY_ONLY = {"kl_advantage_coef": 0.0}
 _DUAL = ("ppo", "gspo")
 """Losses whose clip leaves a negative advantage's weight without a bound."""
+_BOUNDED = ("ppo", "cispo", "gspo", "dppo")
+"""Losses that bound their importance weights by themselves."""
 _PAIRS = {"icepop": (0.5, 2.0), "sequence_mask": (0.99, 1.01), "outlier_mask": (1e-4, 100.0)}
 _CAPS = ("tis_token_cap", "tis_sequence_cap")
 _NON_NEGATIVE = ("beta", "square_coef", "dr_grpo_length", "mask_low", "mask_high", "kl_coef")
@@ -90,6 +92,14 @@ class LossConfig:
     def supervised(self) -> bool:
         """True when no sampler's logprobs are needed."""
         return self.loss_fn == "cross_entropy"
+
+    @property
+    def bounds_ratios(self) -> bool:
+        """True for bounded importance weights, by the loss itself or by a correction."""
+        # A cap bounds its own factor; importance_sampling also multiplies by the uncapped ratio.
+        caps = _CAPS if self.loss_fn == "dro" else ()
+        bounds = ("icepop_high", "outlier_mask_high", *caps)
+        return self.loss_fn in _BOUNDED or any(name in self for name in bounds)
 
     @property
     def corrects(self) -> bool:
