@@ -30,16 +30,19 @@ def record(
     taskset=None,
     team=LOCAL_TEAM,
     task=None,
+    called_by=None,
+    job=None,
 ):
     """Record a job and return its id. `tasks`: slug to what each of its runs came to.
 
     That is a reward, None (still running), or a mapping of columns of `runs`. `age` is in seconds; `open_job` leaves
     the job running, in this process. `task`: the task of every run.
     """
-    job = new_id()
+    job = job or new_id()
     at = round((time.time() - age) * 1e6)
     begun = {
         "name": name,
+        "called_by": called_by,
         "taskset_id": taskset_id,
         "benchmark": benchmark,
         "purpose": purpose,

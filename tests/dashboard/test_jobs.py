@@ -193,7 +193,9 @@ async def test_held_out_and_subagent_jobs_are_folded_under_what_they_belong_to(p
     evaluated = record(platform, "Evening", {"a": [1.0]})
     trained = record(platform, "m training", {"a": [0.5]}, purpose="training")
     held_out = record(platform, "m held-out step 1", {"h": [0.5]}, purpose="held_out")
-    called = record(platform, "solver, called in job x", {"s": [0.5]}, purpose="subagent")
+    called = record(
+        platform, "solver, called in job x", {"s": [0.5]}, purpose="subagent", called_by=trained
+    )
     model = make_model(platform)
     runs = TrainingRuns(platform.store, model.team_id)
     state = {"jobs": [trained], "scores": [score(1, 0.5, job_id=held_out)]}
@@ -208,10 +210,12 @@ async def test_held_out_and_subagent_jobs_are_folded_under_what_they_belong_to(p
         trained: "training",
     }
     assert first["folded"] == {"held_out": 1, "subagent": 1}
-    assert {job["id"]: job["training"] for job in first["items"]} == {
-        evaluated: None,
-        trained: {"run": run["id"], "held_out": 1},
+    assert {job["id"]: (job["run"], job["folded"]) for job in first["items"]} == {
+        evaluated: (None, {}),
+        trained: (run["id"], {"held_out": 1, "subagent": 1}),
     }
+    under = await listed(under=trained)
+    assert ({job["id"] for job in under["items"]}, under["folded"]) == ({held_out, called}, {})
     assert [job["id"] for job in (await listed(purpose="held_out"))["items"]] == [held_out]
     assert {job["id"] for job in (await listed(purpose="all"))["items"]} == {
         evaluated, trained, held_out, called,
@@ -220,3 +224,27 @@ async def test_held_out_and_subagent_jobs_are_folded_under_what_they_belong_to(p
     assert f'href="/train/{run["id"]}"' in page
     assert "1 held_out" not in page
     assert "1 held-out and 1 subagent" in " ".join(page.split())
+    assert f'href="/jobs?under={trained}">1 held-out, 1 subagent jobs</a>' in page
+
+
+async def test_a_training_run_is_one_row_however_often_it_was_resumed(platform, web):
+    model = make_model(platform)
+    runs = TrainingRuns(platform.store, model.team_id)
+    first = record(platform, "m training", {"a": [0.5]}, purpose="training", age=60)
+    run = runs.start(model.id, {"model": "m", "steps": 2}, {"jobs": [first]})
+    # A job may reach the store after the report that names it.
+    second = new_id()
+    runs.change(run["id"], None, {"jobs": [first, second]})
+    record(platform, "m training", {"a": [1.0]}, purpose="training", job=second)
+    runs.report(run["id"], 0, {}, 1, None)
+    caller = record(platform, "Evening", {"a": [1.0]})
+    record(platform, "solver", {"s": [0.5]}, purpose="subagent", called_by=caller)
+    shown = (await web.get("/jobs.json")).json()
+    assert {job["id"]: (job["run"], job["folded"]) for job in shown["items"]} == {
+        second: (run["id"], {"training": 1}),
+        caller: (None, {"subagent": 1}),
+    }
+    assert shown["folded"] == {"training": 1, "subagent": 1}
+    under = (await web.get(f"/jobs.json?under={second}")).json()
+    assert [job["id"] for job in under["items"]] == [first]
+    assert f'href="/train/{run["id"]}"' in (await web.get(f"/jobs/{first}")).text

@@ -194,7 +194,7 @@ async def test_a_bounded_search_says_how_many_runs_it_did_not_see(platform, monk
 
 NEWER_COLUMNS = [
     ("builds", "digest"),
-    ("jobs", "purpose"),
+    *(("jobs", name) for name in ("purpose", "called_by", "training_run_id")),
     ("runs", "source"),
     ("runs", "foreign_id"),
     *(("runs", name) for name in ("reward_rule", "graded_reward", "may_train")),
@@ -215,7 +215,8 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
         for name in ("run_words", "indexed_runs", "runs_to_index"):
             connection.exec_driver_sql(f"DROP TABLE {name}")
         connection.exec_driver_sql("ALTER TABLE builds DROP COLUMN attempt")
-        connection.exec_driver_sql("DROP INDEX rollouts_needs")
+        for index in ("rollouts_needs", "ix_jobs_called_by", "ix_jobs_training_run_id"):
+            connection.exec_driver_sql(f"DROP INDEX {index}")
         connection.exec_driver_sql("DROP INDEX requests_of_trace")
         for table, column in NEWER_COLUMNS:
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")

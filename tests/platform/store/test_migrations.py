@@ -1,13 +1,17 @@
 """Homes of earlier releases: stored rows are read as before."""
 
 import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
+import pytest
 import sqlalchemy as sa
+from tests.dashboard.recorded import record
 
 from hud.platform.models.checkpoint_tree import CLIENT_NAMES
 from hud.platform.models.records import BackendConfig
 from hud.platform.models.registry import Registry
-from hud.platform.store import Store
+from hud.platform.store import Store, tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 
@@ -43,10 +47,13 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             {"id": node, "model": here, "at": AT, "metrics": json.dumps({"tinker": names})},
         )
         newer = {
+            "jobs": ["called_by", "training_run_id"],
             "samples": ("pictures", "excluded"),
             "runs": ("source", "foreign_id", "reward_rule", "graded_reward", "may_train"),
             "trainer_logprobs": ("reward", "reward_rule"),
         }
+        for index in ("ix_jobs_called_by", "ix_jobs_training_run_id"):
+            connection.execute(sa.text(f"DROP INDEX {index}"))
         for table, column in [(name, column) for name in newer for column in newer[name]]:
             connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         for table in (
@@ -73,4 +80,29 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
     assert moved.backend == BackendConfig(name="tinker", settings=settings)
     assert moved.lora_rank == 32
     assert registry.tree.get(node).metrics == {CLIENT_NAMES: names}
+    store.close()
+
+
+@pytest.mark.sqlite
+def test_jobs_of_recorded_training_runs_name_them(tmp_path):
+    store = Store.open(tmp_path)
+    holder = SimpleNamespace(store=store)
+    trained = record(holder, "m training", {"a": [0.5]}, purpose="training")
+    scored = record(holder, "m held-out step 1", {"a": [0.5]}, purpose="held_out")
+    state = {"jobs": [trained], "scores": [{"job_id": scored}, {}]}
+    with store.begin() as connection:
+        row = {"id": "a" * 32, "model_id": "b" * 32, "config": {}, "status": "running"}
+        times = {"created_at": datetime.now(UTC), "updated_at": datetime.now(UTC)}
+        connection.execute(sa.insert(tables.training_runs).values(**row, state=state, **times))
+        for name in ("called_by", "training_run_id"):
+            connection.execute(sa.text(f"DROP INDEX ix_jobs_{name}"))
+            connection.execute(sa.text(f"ALTER TABLE jobs DROP COLUMN {name}"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0017'"))
+    store.close()
+    store = Store.open(tmp_path)
+    named = store.rows(sa.select(tables.jobs.c.id, tables.jobs.c.training_run_id))
+    assert {row.id: row.training_run_id for row in named} == {
+        trained: "a" * 32,
+        scored: "a" * 32,
+    }
     store.close()

@@ -36,6 +36,7 @@ def jobs(
     until: str | None = None,
     text: str | None = None,
     purpose: str | None = None,
+    under: str | None = None,
     sort: str = "-started",
     offset: Offset = 0,
 ) -> Data:
@@ -49,19 +50,22 @@ def jobs(
         until=_day(until, after=1),
         text=(text or "").strip() or None,
         purpose=purpose or None,
+        under=under or None,
     )
     items, total = job_listing.list_jobs(store, team, which, sort, PER_PAGE, offset)
     ids = [item["id"] for item in items]
-    trained = TrainingJobs(store, team).runs_of(ids)
+    belongings = TrainingJobs(store, team).folded_under(ids)
     for item in items:
-        item["training"] = trained.get(item["id"])
+        item |= belongings.get(item["id"], {"run": None, "folded": {}})
     return {
         "items": items,
         **paged(total, PER_PAGE, offset),
         "sort": sort,
         "filtered": which != JobFilter(),
         "views": saved_views(store, team, "/jobs"),
-        "folded": job_listing.folded_jobs(store, team) if which.purpose is None else {},
+        "folded": job_listing.folded_jobs(store, team)
+        if which.purpose is None and which.under is None
+        else {},
         "choices": job_listing.choices(store, team, which.model),
         "revision": job_listing.jobs_revision(store, team, ids),
     }

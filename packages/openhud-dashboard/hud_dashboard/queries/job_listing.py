@@ -22,7 +22,7 @@ MOST_CHOICES = 200
 """Maximum number of choices of one filter."""
 MOST_ALIKE = 15
 FOLDED = ("held_out", "subagent")
-"""Purposes of jobs that belong to another job or to a training run."""
+"""Purposes of jobs that always belong to another job or to a training run."""
 MOST_SPREADS = 100_000
 """Maximum number of cached reward standard deviations of one store."""
 
@@ -42,7 +42,9 @@ class JobFilter:
     text: str | None = None
     """Substring of the name, or start of the id."""
     purpose: str | None = None
-    """A purpose, or `all`; None: all but `FOLDED`."""
+    """A purpose, or `all`; None: all but folded ones."""
+    under: str | None = None
+    """Id of a job: those that are folded under it."""
 
 
 def list_jobs(
@@ -163,15 +165,45 @@ def folded_jobs(store: Store, team: str) -> dict[str, int]:
     """Return the numbers of the team's jobs that the list folds, by purpose."""
     jobs = tables.jobs
     query = sa.select(jobs.c.purpose, sa.func.count()).group_by(jobs.c.purpose)
-    rows = store.rows(query.where(jobs.c.team_id == team, jobs.c.purpose.in_(FOLDED)))
+    rows = store.rows(query.where(jobs.c.team_id == team, _folded()))
     return {row[0]: row[1] for row in rows}
+
+
+def _folded() -> sa.ColumnElement[bool]:
+    """Return the condition of jobs that the list folds: those of `FOLDED`, and all but the newest rollouts of a training run."""
+    jobs, later = tables.jobs, tables.jobs.alias("later")
+    newer = sa.or_(
+        later.c.created_at > jobs.c.created_at,
+        sa.and_(later.c.created_at == jobs.c.created_at, later.c.id > jobs.c.id),
+    )
+    same_run = later.c.training_run_id == jobs.c.training_run_id
+    of_rollouts = later.c.purpose.not_in(FOLDED)
+    replaced = sa.exists().where(same_run, of_rollouts, newer)
+    return sa.or_(
+        jobs.c.purpose.in_(FOLDED), sa.and_(jobs.c.training_run_id.is_not(None), replaced)
+    )
+
+
+def _under(job_id: str) -> sa.ColumnElement[bool]:
+    """Return the condition of jobs that the list folds under a job."""
+    jobs = tables.jobs
+    upper, caller = jobs.alias("upper"), jobs.alias("caller")
+    own = sa.select(upper.c.training_run_id).where(upper.c.id == job_id).scalar_subquery()
+    of_run = sa.or_(caller.c.id == job_id, caller.c.training_run_id == own)
+    callers = sa.select(caller.c.id).where(of_run)
+    return sa.and_(
+        jobs.c.id != job_id,
+        sa.or_(jobs.c.training_run_id == own, jobs.c.called_by.in_(callers)),
+    )
 
 
 def _wanted(connection: sa.Connection, team: str, which: JobFilter) -> sa.ColumnElement[bool]:
     jobs, noted = tables.jobs, tables.job_models
     wanted = [jobs.c.team_id == team]
-    if which.purpose is None:
-        wanted.append(jobs.c.purpose.not_in(FOLDED))
+    if which.under is not None:
+        wanted.append(_under(which.under))
+    elif which.purpose is None:
+        wanted.append(sa.not_(_folded()))
     elif which.purpose != "all":
         wanted.append(jobs.c.purpose == which.purpose)
     if which.taskset:

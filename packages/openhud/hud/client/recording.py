@@ -58,6 +58,7 @@ class EventRecorder(ABC):
             "planned": job.planned,
             "purpose": job.purpose,
             "called_as": _text(job.called_as),
+            "called_by": job.called_by,
             "graded_from": job.graded_from,
             "pid": pid,
             "process_started": None if pid is None else process_started(pid),

@@ -12,13 +12,10 @@ from hud.errors import NotFoundError
 from hud.platform.store import Store, tables
 from hud.platform.store.job_status import statuses
 from hud.platform.store.job_sums import sums_of
-from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.progress import scores_of
 
 MOST_RUNS = 4_096
 """Maximum number of rollouts of one step that are read."""
-_EARLIER_RUNS = 50
-"""Maximum number of training runs searched for the run of a job, newest first."""
 _ROLLOUT = (
     *("trace_id", "slug", "group_id", "attempt", "status", "reward", "failure_kind"),
     *("checkpoint", "turns", "completion_tokens", "error", "stop_reason", "content"),
@@ -90,20 +87,52 @@ class TrainingJobs:
             ).mappings()
             return [{str(name): row[name] for name in row} for row in rows]
 
-    def runs_of(self, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Return the training run of each job of one of the newest runs: its id as `run`, and its number of `held_out` jobs."""
-        rows, _ = TrainingRuns(self.store, self.team).page(None, _EARLIER_RUNS, 0)
-        by_job: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            state = row["state"]
-            scored = [score.get("job_id") for score in state.get("scores") or []]
-            shown = {"run": str(row["id"]), "held_out": sum(job is not None for job in scored)}
-            for job in (*(state.get("jobs") or []), *(state.get("evaluations") or []), *scored):
-                if job in job_ids:
-                    by_job.setdefault(job, shown)
-        return by_job
+    def folded_under(self, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Return, by job, its training run as `run`, and the numbers of jobs that the list folds under it, by purpose, as `folded`.
+
+        Those are the other jobs of its training run, and the jobs of subagents that their runs called. Jobs without either are left out.
+        """
+        jobs = tables.jobs
+        caller = jobs.alias("caller")
+        own = sa.select(jobs.c.id, jobs.c.training_run_id).where(jobs.c.id.in_(job_ids))
+        with self.store.read() as connection:
+            runs = {row.id: row.training_run_id for row in connection.execute(own)}
+            trained = {run for run in runs.values() if run is not None}
+            of_run = (
+                sa.select(jobs.c.training_run_id.label("key"), jobs.c.purpose, sa.func.count())
+                .where(jobs.c.training_run_id.in_(trained), jobs.c.team_id == self.team)
+                .group_by(jobs.c.training_run_id, jobs.c.purpose)
+            )
+            key = sa.func.coalesce(caller.c.training_run_id, caller.c.id).label("key")
+            called = (
+                sa.select(key, jobs.c.purpose, sa.func.count())
+                .join(caller, caller.c.id == jobs.c.called_by)
+                .where(
+                    sa.or_(caller.c.id.in_(job_ids), caller.c.training_run_id.in_(trained)),
+                    jobs.c.team_id == self.team,
+                )
+                .group_by(key, jobs.c.purpose)
+            )
+            counts: dict[str, dict[str, int]] = {}
+            for query in (of_run, called):
+                for row in connection.execute(query):
+                    counts.setdefault(row[0], {})[row[1]] = row[2]
+            purposes = sa.select(jobs.c.id, jobs.c.purpose).where(jobs.c.id.in_(job_ids))
+            own_purpose = {row.id: row.purpose for row in connection.execute(purposes)}
+        shown: dict[str, dict[str, Any]] = {}
+        for job_id, run in runs.items():
+            folded = dict(counts.get(run or job_id, {}))
+            if run is not None:
+                folded[own_purpose[job_id]] -= 1
+            folded = {purpose: count for purpose, count in folded.items() if count}
+            if run is not None or folded:
+                shown[job_id] = {"run": run, "folded": folded}
+        return shown
 
     def run_of(self, job: dict[str, Any]) -> str | None:
         """Return the id of the training run of a job (see `records.find_job`), or None."""
-        shown = self.runs_of([job["id"]]).get(job["id"])
-        return None if shown is None else str(shown["run"])
+        jobs = tables.jobs
+        run: str | None = self.store.value(
+            sa.select(jobs.c.training_run_id).where(jobs.c.id == job["id"])
+        )
+        return run

@@ -415,6 +415,7 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "id": identifier,
         "team_id": team,
         "purpose": purpose,
+        "called_by": plain(payload["called_by"]) if payload.get("called_by") else None,
         "taskset_id": plain(payload["taskset_id"]) if payload["taskset_id"] else None,
         "status": "running",
         "extra": exact_json.dumps({name: value for name, value in extra.items() if value}).decode(),

@@ -58,6 +58,10 @@ jobs = sa.Table(
     # One of `hud.trace.recording.job_purpose.PURPOSES`.
     sa.Column("purpose", sa.String(16), nullable=False, default="evaluation"),
     sa.Column("taskset_id", sa.String(32)),
+    # Job whose runs called those of this one, of a subagent; NULL: others, and jobs of earlier versions.
+    sa.Column("called_by", sa.String(32), index=True),
+    # Training run that learns from its runs, or that it scores.
+    sa.Column("training_run_id", sa.String(32), index=True),
     sa.Column("group_size", sa.Integer, nullable=False, default=1),
     sa.Column("status", sa.String(16), nullable=False, default="running"),
     sa.Column("pid", sa.Integer),

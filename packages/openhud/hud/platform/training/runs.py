@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from hud.client.presence import is_gone
 from hud.errors import NotFoundError
 from hud.platform.store import Store, tables
+from hud.platform.store.queries import in_parts
 from hud.trace import new_id, plain
 
 
@@ -17,7 +18,7 @@ class TrainingRuns:
     """Training runs of one team's models."""
 
     def __init__(self, store: Store, team: str) -> None:
-        self.store = store
+        self.store, self.team = store, team
         models = tables.models
         self._theirs = tables.training_runs.c.model_id.in_(
             sa.select(models.c.id).where(models.c.team_id == team)
@@ -36,7 +37,9 @@ class TrainingRuns:
             "next_step": 0,
             "state": state,
         }
-        self.store.write(sa.insert(tables.training_runs).values(**row))
+        with self.store.begin() as connection:
+            connection.execute(sa.insert(tables.training_runs).values(**row))
+            self._mark_jobs(connection, str(row["id"]), state)
         return _shown(row)
 
     def recent(self, model_id: str | None) -> list[dict[str, Any]]:
@@ -97,6 +100,7 @@ class TrainingRuns:
             connection.execute(
                 sa.update(runs).where(runs.c.id == row["id"]).values(state=merged, **values)
             )
+            self._mark_jobs(connection, row["id"], merged)
         return self.get(run_id)
 
     def report(
@@ -116,14 +120,24 @@ class TrainingRuns:
             same = (steps.c.training_run_id == row["id"], steps.c.step == step)
             connection.execute(sa.delete(steps).where(*same))
             connection.execute(sa.insert(steps).values(**key, metrics=metrics, created_at=now))
+            merged = _merged(connection, row["id"], state)
             connection.execute(
                 sa.update(runs)
                 .where(runs.c.id == row["id"])
-                .values(
-                    next_step=next_step,
-                    updated_at=now,
-                    state=_merged(connection, row["id"], state),
-                )
+                .values(next_step=next_step, updated_at=now, state=merged)
+            )
+            self._mark_jobs(connection, row["id"], merged)
+
+    def _mark_jobs(self, connection: sa.Connection, run_id: str, state: dict[str, Any]) -> None:
+        """Set the run of its jobs. At every report: a job's own record may arrive after the report that names it."""
+        jobs = tables.jobs
+        scored = [score.get("job_id") for score in state.get("scores") or []]
+        named = [*(state.get("jobs") or []), *(state.get("evaluations") or []), *scored]
+        for some in in_parts([str(job) for job in named if job]):
+            theirs = (jobs.c.id.in_(some), jobs.c.team_id == self.team)
+            unmarked = (jobs.c.training_run_id.is_(None),)
+            connection.execute(
+                sa.update(jobs).where(*theirs, *unmarked).values(training_run_id=run_id)
             )
 
     @staticmethod
