@@ -224,7 +224,7 @@ async def test_held_out_and_subagent_jobs_are_folded_under_what_they_belong_to(p
     assert f'href="/train/{run["id"]}"' in page
     assert "1 held_out" not in page
     assert "1 held-out and 1 subagent" in " ".join(page.split())
-    assert f'href="/jobs?under={trained}">1 held-out, 1 subagent jobs</a>' in page
+    assert f'href="/jobs?under={trained}" title="1 held-out, 1 subagent">2 more jobs</a>' in page
 
 
 async def test_a_training_run_is_one_row_however_often_it_was_resumed(platform, web):
