@@ -104,6 +104,27 @@ def test_a_recorded_job_warms_a_model_up(hud, tmp_path):  # noqa: F811
     assert "None of the 8 runs" in hud(f"train tiny tasks.py --from {job} --min-reward 2", 2)
 
 
+@pytest.mark.slow
+def test_a_recorded_job_is_learned_from_by_preferences(hud, tmp_path):  # noqa: F811
+    hud(CREATE)
+    (tmp_path / "teacher.py").write_text(
+        "from itertools import cycle\n"
+        "answers = cycle(['aeiou', 'x'])\n"
+        "def agent(messages, tools, trace):\n"
+        "    return next(answers)\n"
+    )
+    played = "eval tasks.py teacher.py:agent --all --group 4 --runtime local --json"
+    job = json.loads(hud(f"{played} --max-concurrent 1"))["job_id"]
+    learn = f"train tiny tasks.py --from {job} --loss dpo --loss-config beta=0.5 --epochs 5 --batch 2 --lr 0.003"
+    said = hud(learn)
+    assert "pairs of the best and the worst run of a task: 4" in said
+    assert "Finished at step 10 of 10" in said
+    assert re.search(r"loss per pair +0\.693 to 0\.[0-6]", said)
+    assert "has finished already" in " ".join(hud(learn).split())
+    assert "min_reward has no meaning" in hud(f"{learn} --min-reward 1", 2)
+    assert "cross_entropy or dpo" in hud(f"train tiny tasks.py --from {job} --loss ppo", 2)
+
+
 HOLD = textwrap.dedent(
     """
     import asyncio

@@ -97,7 +97,7 @@ class Preferences:
                     f"{file} has the reference of other runs. Train again with --fresh."
                 )
         else:
-            reporter.phase("reference", 0, 0)
+            reporter.phase("update", 0, 0)
             values = [await self._logprob(place) for place in places]
             write_file(file, json.dumps({"logprobs": values}).encode())
         self._reference = dict(zip(places, map(float, values), strict=True))

@@ -262,7 +262,7 @@ class _Loop:
         self.losses, self.preferences = losses, preferences
         self.guard = Guard(self.config, self.run, self.reporter)
 
-    async def run_to_end(self, units: Sequence[TrajectoryPayload] | Sequence[Pair]) -> WarmUpReport:
+    async def run_to_end(self, units: Sequence[TrajectoryPayload | Pair]) -> WarmUpReport:
         """Take the remaining steps."""
         run, steps = self.run, self.config.total_steps
         first, started = run.next_step, perf_counter()
@@ -287,11 +287,12 @@ class _Loop:
             self.reporter.note(f"The curves cannot be written to {plot}: {error.strerror}.")
         return report
 
-    async def _step(self, step: int, units: Sequence[TrajectoryPayload] | Sequence[Pair]) -> None:
+    async def _step(self, step: int, units: Sequence[TrajectoryPayload | Pair]) -> None:
         config, began, done = self.config, perf_counter(), step + 1
         batch: list[Any] = batch_of(config, units, step)
         self.reporter.phase("update", step, 0)
-        runs, preferred = batch, {}
+        runs = batch
+        preferred: dict[str, float] = {}
         if self.preferences is not None:
             runs, preferred = await self.preferences.weighted(batch)
         await self.learner.forward_backward(step, [runs])
