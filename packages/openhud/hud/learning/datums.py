@@ -65,6 +65,8 @@ class Datum:
     """Policy lag, in optimizer steps; None if unknown."""
     targets: Ids | None = None
     """Predicted token of each position, where it is not the sequence's own token; None: `tokens`."""
+    reference: Floats | None = None
+    """lp_ref of the loss's KL terms, under a teacher; None: under the trainer's own reference policy."""
     pictures: tuple[Picture, ...] = ()
     """Pictures among the tokens, with their files."""
     share: float = 1.0

@@ -171,6 +171,9 @@ class ForwardBackwardRequest(_Batch):
 
     loss_fn: LossFn = BuiltinLoss.IMPORTANCE_SAMPLING.value
     loss_fn_config: dict[str, float] | None = None
+    teacher: str | None = None
+    """Model whose logprobs are the reference of the loss's KL terms (`kl_advantage_coef`, `kl_coef`), in place of the base. All runs
+    that count are trained on, also those of groups without signal."""
     num_substeps: int = Field(default=1, ge=1)
     """Minimum number of passes per batch. It limits memory and never changes the gradient."""
     idempotency_key: str | None = None

@@ -93,6 +93,7 @@ class TrainingClient:
         *,
         loss_fn: LossFn | BuiltinLoss = BuiltinLoss.IMPORTANCE_SAMPLING,
         loss_fn_config: dict[str, float] | None = None,
+        teacher: str | None = None,
         group_size: int | None = None,
         reward_scale: float = 1.0,
         num_substeps: int = 1,
@@ -107,14 +108,18 @@ class TrainingClient:
         without a group, and is rejected if it contradicts the runs. A run with a failure that is not its agent's is
         removed from its group (`AdvantageOptions.failed_runs`). A run whose calls branch has several datums, at most
         `max_datums` (default 64): those with the most sampled tokens. Warns (`TrainingWarning`) if no group has signal.
+
+        `teacher` is the model that KL terms of the loss are taken to, in place of the base.
         """
         name = str(loss_fn)
         batch = await self._inputs(trajectories, group_size, group_ids, name, advantages)
-        warn_without_signal(batch)
+        if teacher is None:
+            warn_without_signal(batch)
         request = ForwardBackwardRequest(
             **_batch(batch, group_size, reward_scale, advantages, max_datums),
             loss_fn=name,
             loss_fn_config=loss_fn_config,
+            teacher=teacher,
             num_substeps=num_substeps,
             idempotency_key=idempotency_key,
         )

@@ -65,8 +65,8 @@ class TrainConfig(RunSettings):
     trained there before."""
     steps: int = Field(default=50, ge=1)
     """Number of optimizer steps."""
-    group: int = Field(default=8, ge=2)
-    """Group size: runs of each task in a step."""
+    group: int = Field(default=8, ge=1)
+    """Group size: runs of each task in a step. At least 2 without a teacher."""
     tasks_per_step: int = Field(default=8, ge=1)
     """Number of groups with signal per step."""
     dynamic_sampling: int = Field(default=1, ge=0)
@@ -80,8 +80,11 @@ class TrainConfig(RunSettings):
     unbounded importance weights of old tokens can collapse the policy."""
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; unknown keys are errors."""
+    teacher: str | None = None
+    """On-policy distillation: model with the same tokenizer that scores the sampled tokens. `kl_advantage_coef` (default 1) times the
+    reverse KL to it is taken from each token's advantage; `--reward-scale` above 0 adds the reward's."""
     reward_scale: float = 1.0
-    """Factor of every advantage."""
+    """Factor of every advantage of a reward. Default with a teacher: 0."""
     baseline: Literal["mean", "leave_one_out", "none"] = "mean"
     """Baseline of a run's reward: the group's mean, the mean of the group's other runs, or none."""
     divide_by_std: bool = False
@@ -180,6 +183,10 @@ class TrainConfig(RunSettings):
             self.max_concurrent = rollouts_at_once(self.max_lag)
         if self.max_lag and "loss" not in set_fields:
             self.loss, self.loss_config = "ppo", {"dual_clip": 3.0, **self.loss_config}
+        if self.teacher is not None:
+            self.loss_config = {"kl_advantage_coef": 1.0, **self.loss_config}
+            if "reward_scale" not in set_fields:
+                self.reward_scale = 0.0
         if self.promote == "gate" and "eval_group" not in set_fields:
             self.eval_group = 5
         return self
@@ -187,6 +194,10 @@ class TrainConfig(RunSettings):
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         parse_loss(self.loss, self.loss_config)
+        if self.group < 2 and self.teacher is None:
+            raise ValueError("a group of one run has no signal: group must be at least 2")
+        if self.teacher is not None and self.backend != PLATFORM:
+            raise ValueError(f"backend={self.backend!r} cannot be used with a teacher")
         if self.max_lag and self.joined:
             raise ValueError(
                 "subagents that learn along (joined) learn from the same step, so max_lag must be 0 with them"
@@ -257,6 +268,7 @@ class TrainConfig(RunSettings):
         return {
             "loss_fn": self.loss,
             "loss_fn_config": self.loss_config or None,
+            "teacher": self.teacher,
             "reward_scale": 0.0 if self.zero_advantages else self.reward_scale,
             "advantages": self.advantages,
             "max_datums": self.max_datums,

@@ -311,13 +311,18 @@ class LocalTrainer(Trainer):
         Without a loss that is the logprobs alone.
         """
         # A pass of the reference disables the adapters, which others compute with.
-        alone = loss is not None and loss.needs_reference and self.reference is None
+        referring = (
+            loss is not None
+            and loss.needs_reference
+            and any(batch.reference is None for batch in passes)
+        )
+        alone = referring and self.reference is None
         if self._at_once == 1 or alone:
             for batch in passes:
                 yield batch, self._compute(partial(self._one_pass, batch, loss))
             return
         # In the process of the rollouts' loop, threads would wait for the interpreter's lock after every operation.
-        sides = [] if loss is not None and loss.needs_reference else self._beside()
+        sides = [] if referring else self._beside()
         work: Compute = self._one_pass
         if sides and 2 * len(sides) >= min(self._at_once, len(passes)):
             checkpointed = self.decoder.checkpointed
@@ -329,7 +334,9 @@ class LocalTrainer(Trainer):
         """Compute one pass and, of a loss, its gradient."""
         if loss is None:
             return self._computer.logprobs(batch)
-        reference = self._reference_logprobs(batch) if loss.needs_reference else None
+        reference = batch.reference
+        if reference is None and loss.needs_reference:
+            reference = self._reference_logprobs(batch)
         trained = self._trained if self._at_once > 1 else None
         return self._computer.gradient(batch, loss, reference, trained=trained)
 

@@ -54,6 +54,8 @@ class PackedPass:
     sampling_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+    reference: Tensor | None = None
+    """(N,): logprobs under a teacher; None: the datums have none."""
     shares: Tensor | None = None
     """Share of each of `datums` in its run; None: all are 1."""
     pictures: tuple[tuple[Picture, ...], ...] = ()
@@ -162,8 +164,10 @@ def lay_out(
     Of no datums it is a pass over one token, for a rank that must take part in what the others compute.
     """
     if not places:
-        alone = places_of([_NOBODY], [0], share=False)
-        return replace(lay_out([_NOBODY], alone, device, dtype), datums=())
+        taught = any(datum.reference is not None for datum in datums)
+        nobody = replace(_NOBODY, reference=_NOBODY.logprobs) if taught else _NOBODY
+        alone = places_of([nobody], [0], share=False)
+        return replace(lay_out([nobody], alone, device, dtype), datums=())
     rows, paths = _rows(datums, places)
     starts = np.concatenate(([0], np.cumsum([len(row.tokens) for row in rows])))
     columns = []
@@ -210,10 +214,24 @@ def lay_out(
         sampling_logprobs=sampling_logprobs,
         advantages=advantages,
         weights=weights,
+        reference=_reference(datums, places, device, dtype),
         shares=None if (shares == 1).all() else _put(shares, device, dtype),
         pictures=_pictures(datums, places),
         experts=_experts(rows, experts or {}, device),
     )
+
+
+def _reference(
+    datums: Sequence[Datum], places: Sequence[Place], device: torch.device, dtype: torch.dtype
+) -> Tensor | None:
+    """Return the teacher's logprobs of the sampled tokens; None where a datum has none."""
+    columns = []
+    for place in places:
+        datum = datums[place.number]
+        if datum.reference is None:
+            return None
+        columns.append(datum.reference[np.flatnonzero(datum.mask)])
+    return _put(np.concatenate(columns), device, dtype)
 
 
 def _experts(

@@ -10,9 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from hud.errors import ConflictError, HudError, NotFoundError
+from hud.errors import ConflictError, HudError, NotFoundError, UsageError
 from hud.learning.datum_calls import (
     DatumPassRequest,
     DatumPassResult,
@@ -22,7 +23,7 @@ from hud.learning.datum_calls import (
 )
 from hud.learning.datums import Batch, Datum, Floats, make_batch
 from hud.learning.failed_runs import measures_policy
-from hud.learning.losses.config import parse_loss
+from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.training_calls import OpenRequest, RenderRequest, RenderResult
 from hud.learning.wire_types import (
     MOST_DATUMS,
@@ -56,7 +57,9 @@ from hud.platform.training.idempotent_responses import (
     request_digest,
 )
 from hud.platform.training.pending_gradients import PendingGradient
+from hud.platform.training.served_teacher import ServedTeacher
 from hud.platform.training.supervised_rendering import render_conversation
+from hud.platform.training.teachers import Teacher
 from hud.platform.training.trained_model import TrainedModel, step_result
 from hud.platform.training.unsaved_steps import UnsavedSteps
 from hud.trace import new_id
@@ -90,6 +93,7 @@ class Session:
         self._thread = thread
         self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
         self._responses = IdempotentResponses()
+        self._teachers: dict[str, Teacher | ServedTeacher] = {}
         lost = self.registry.leases.acquire(model.id, model.slug)
         try:
             # Under the lease: its previous holder may have left steps without a checkpoint, or moved the head.
@@ -221,9 +225,12 @@ class Session:
         payloads = resolve_inputs(
             self.store, self.model.team_id, body.inputs, supervised=supervised
         )
-        batch = self._batch(payloads, body, loss_fn=body.loss_fn)
+        taught = body.teacher is not None
+        batch = self._batch(payloads, body, loss_fn=body.loss_fn, keep_all=taught)
         metrics = dict(batch.metrics)
-        if loss.needs_reference:
+        if body.teacher is not None:
+            batch = replace(batch, datums=self._teacher(body.teacher, loss).score(batch.datums))
+        elif loss.needs_reference:
             self.trained.load_reference()
         with self.accumulating(client) as total:
             if batch.datums:
@@ -399,6 +406,18 @@ class Session:
             keep_all=keep_all,
             max_datums=body.max_datums or MOST_DATUMS,
         )
+
+    def _teacher(self, name: str, loss: LossConfig) -> Teacher | ServedTeacher:
+        """Return a teacher, checked once. Raises `UsageError` for one that the loss or the student cannot have."""
+        if not loss.needs_reference:
+            raise UsageError(
+                f"The loss has no KL term, so that the teacher {name!r} has no effect; set kl_advantage_coef."
+            )
+        if name not in self._teachers:
+            self._teachers[name] = Teacher.named(
+                self.registry, self.trained.policies, name, self.model
+            )
+        return self._teachers[name]
 
     def _forget_requests(self) -> None:
         """Drop forward contexts and cached responses, which refer to earlier weights."""

@@ -73,7 +73,8 @@ class RolloutBatch:
             turn_rewards = [own for _, own in counted]
             options = config.advantages
             self.weights[group[0].slug] = gradient_weight(rewards, options, turn_rewards)
-            if group_has_signal(rewards, options, turn_rewards):
+            signal = group_has_signal(rewards, options, turn_rewards)
+            if signal or config.teacher is not None:  # A teacher tells runs of equal rewards apart.
                 self.groups.append(group)
             else:
                 self.no_signal += 1

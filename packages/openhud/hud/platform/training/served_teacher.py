@@ -1,0 +1,129 @@
+"""Teachers that a vLLM server serves: the logprobs of a student's sampled tokens by the server's prompt logprobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hud import exact_json
+from hud.errors import InfrastructureFault, UsageError
+from hud.learning.datums import Datum, Floats
+from hud.outbound import guarded_session, read_bounded
+
+if TYPE_CHECKING:
+    from hud.engine.chat.chat_format import ChatFormat
+    from hud.platform.gateway.providers import ProviderModel
+
+PROBE = 'Sort 3 10 27; don\'t: naïve Σ, 日本語 \t {"a": [1.5, null]} <b>x</b>\n'
+"""Text by which two tokenizers are compared, with the control tokens of the student's."""
+_MOST_CONTROLS = 50
+_AT_ONCE = 16
+"""Concurrent requests."""
+_SECONDS = 300.0
+_REFUSED = (400, 401, 403, 404, 405, 422)
+
+
+class ServedTeacher:
+    """A model at a provider's address that answers as a vLLM server does."""
+
+    def __init__(self, model: ProviderModel) -> None:
+        self._model = model
+
+    def check(self, student: str, chat: ChatFormat) -> None:
+        """Raise `UsageError` if the server's tokenizer is another one, or it does not tell."""
+        added = chat.tokenizer.get_added_tokens_decoder().values()
+        controls = [token.content for token in added if token.special][:_MOST_CONTROLS]
+        text = PROBE + "".join(controls)
+        body = {"prompt": text, "add_special_tokens": False}
+        answer = asyncio.run(self._ask([(self._url("/tokenize"), body)]))[0]
+        own = chat.tokenizer.encode(text, add_special_tokens=False).ids
+        if answer.get("tokens") != own:
+            raise UsageError(
+                f"The teacher {self._model.name!r} has another tokenizer than {student!r}, so that it cannot score the student's "
+                f"tokens; learn from its runs: hud eval TASKS {self._model.name} --all, then hud train {student} TASKS --from JOB."
+            )
+
+    def score(self, datums: Sequence[Datum]) -> list[Datum]:
+        """Return the datums with the teacher's logprobs as their reference.
+
+        Raises `UsageError` for temperatures other than 1 and pictures, and `InfrastructureFault` without an answer.
+        """
+        for datum in datums:
+            if datum.pictures or (datum.temperatures[datum.mask > 0] != 1).any():
+                raise UsageError(
+                    f"The teacher {self._model.name!r} scores texts that were sampled at temperature 1; set the temperature to 1, "
+                    "or load the teacher on this platform."
+                )
+        url = self._url("/v1/completions")
+        bodies = [
+            {
+                "prompt": datum.tokens.tolist(),
+                "max_tokens": 1,
+                "temperature": 1.0,
+                "prompt_logprobs": 0,
+                "add_special_tokens": False,
+            }
+            for datum in datums
+        ]
+        answers = asyncio.run(self._ask([(url, body) for body in bodies]))
+        return [
+            replace(datum, reference=self._row(datum, answer))
+            for datum, answer in zip(datums, answers, strict=True)
+        ]
+
+    def _row(self, datum: Datum, answer: dict[str, Any]) -> Floats:
+        """Return (T,) logprobs of a datum's sampled tokens. Raises `UsageError` for an answer without them."""
+        row = np.zeros(datum.length, np.float32)
+        try:
+            scored = answer["choices"][0]["prompt_logprobs"]
+            for place in np.flatnonzero(datum.mask).tolist():
+                row[place] = scored[place][str(int(datum.tokens[place]))]["logprob"]
+        except (KeyError, IndexError, TypeError):
+            raise UsageError(
+                f"The server of the teacher {self._model.name!r} returns no prompt_logprobs, as a vLLM server does."
+            ) from None
+        return row
+
+    def _url(self, path: str) -> str:
+        """Return the address of a route: vLLM's /tokenize is not below /v1."""
+        return self._model.url.rstrip("/").removesuffix("/v1") + path
+
+    async def _ask(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+        """Return the answers to some requests, at most `_AT_ONCE` at a time."""
+        import aiohttp
+
+        limit = asyncio.Semaphore(_AT_ONCE)
+        async with guarded_session(self._model.reach) as session:
+
+            async def ask(url: str, body: dict[str, Any]) -> dict[str, Any]:
+                sent = exact_json.dumps({"model": self._model.upstream, **body})
+                headers = {"Content-Type": "application/json", **self._model.credentials}
+                async with (
+                    limit,
+                    asyncio.timeout(_SECONDS),
+                    session.post(
+                        url, data=sent, headers=headers, allow_redirects=False
+                    ) as response,
+                ):
+                    content = await read_bounded(response)
+                if response.status in _REFUSED:
+                    raise UsageError(
+                        f"The server of the teacher {self._model.name!r} refuses {url} ({response.status}): it must be a vLLM server."
+                    )
+                if response.status != 200:
+                    raise InfrastructureFault(
+                        f"The server of the teacher {self._model.name!r} answered {response.status}."
+                    )
+                answer: dict[str, Any] = exact_json.loads(content)
+                return answer
+
+            try:
+                return list(await asyncio.gather(*(ask(*request) for request in requests)))
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise InfrastructureFault(
+                    f"The server of the teacher {self._model.name!r} cannot be reached: {error}."
+                ) from error
