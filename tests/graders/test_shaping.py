@@ -16,6 +16,7 @@ from hud.graders import (
     combine,
     gate,
     length_normalized,
+    overlong_penalty,
     step_bonus,
 )
 
@@ -73,6 +74,20 @@ def test_long_answers_are_scaled_down():
     assert length_normalized(1.0, 0, target=200).reward == 1.0
     with pytest.raises(UsageError):
         length_normalized(1.0, 10, target=0)
+
+
+@pytest.mark.parametrize(
+    ("length", "reward"), [(0, 1.0), (300, 1.0), (325, 0.75), (400, 0.0), (9_000, 0.0)]
+)
+def test_an_overlong_answer_loses_up_to_one(length, reward):
+    """Equation 13 of DAPO (arXiv 2503.14476), with L_max 400 and L_cache 100."""
+    result = overlong_penalty(1.0, length, most=400, margin=100)
+    assert result.reward == reward
+    assert result.subscores[-1].value == reward - 1.0
+    assert overlong_penalty(0.0, length, most=400, margin=100).reward == reward - 1.0
+    for margin in (0, 401):
+        with pytest.raises(UsageError, match="0 < margin <= most"):
+            overlong_penalty(1.0, length, most=400, margin=margin)
 
 
 def test_bends_chain_and_every_one_is_kept():

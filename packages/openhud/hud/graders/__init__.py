@@ -16,7 +16,7 @@ from hud.graders.comparisons import (
 from hud.graders.normalization import normalize
 from hud.graders.progress import training_progress
 from hud.graders.results import EvaluationResult, SubScore
-from hud.graders.shaping import Fade, gate, length_normalized, step_bonus
+from hud.graders.shaping import Fade, gate, length_normalized, overlong_penalty, step_bonus
 from hud.lazy import lazy
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = [
     "length_normalized",
     "normalize",
     "numeric_match",
+    "overlong_penalty",
     "step_bonus",
     "training_progress",
 ]

@@ -69,6 +69,22 @@ def length_normalized(result: Score, length: int, *, target: int) -> EvaluationR
     return _noted(shaped, SubScore(name="length", value=factor, weight=0.0, info=info))
 
 
+def overlong_penalty(result: Score, length: int, *, most: int, margin: int) -> EvaluationResult:
+    """Subtract up to 1 from the reward of a long answer: 0 up to `most - margin`, 1 from `most` on, linear in between.
+
+    The soft overlong punishment of DAPO (arXiv 2503.14476, equation 13). `length` is in tokens, such as
+    `answer.trace.usage.completion_tokens`. The environment declares a `reward_range` from -1. Raises `UsageError` unless
+    0 < margin <= most.
+    """
+    if not 0 < margin <= most:
+        raise UsageError("overlong_penalty needs 0 < margin <= most.")
+    shaped = _copy(result)
+    penalty = min(max((length - (most - margin)) / margin, 0.0), 1.0)
+    shaped.reward -= penalty
+    info = {"length": length, "most": most, "margin": margin}
+    return _noted(shaped, SubScore(name="overlong", value=-penalty, weight=0.0, info=info))
+
+
 @dataclass(frozen=True)
 class Fade:
     """A schedule from process rewards to outcome rewards over training.
