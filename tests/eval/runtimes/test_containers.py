@@ -78,9 +78,31 @@ async def test_memory_and_processes_are_limited(spec):
         assert "fork" in (await contained.execute(["/bin/sh", "-c", forks], seconds=30)).stderr
 
 
+@pytest.mark.slow
+async def test_a_container_that_cannot_start_is_removed(spec):
+    engine = require_engine()
+    with pytest.raises(InfrastructureFault, match="no such file"):
+        async with container(replace(spec, command=["/bin/missing"])):
+            pass
+    assert "/bin/missing" not in await engine.call("ps", "--all", "--format", "{{.Command}}")
+
+
 def test_values_of_variables_are_not_arguments():
-    arguments = ContainerSpec("box", variables={"KEY": "secret-1"}, processors=0.5).arguments()
-    assert arguments == ["run", "--detach", "--pull=never", "--cpus", "0.5", "--env", "KEY", "box"]
+    arguments = ContainerSpec("box", variables={"KEY": "secret-1"}, processors=0.5).arguments(
+        "mine"
+    )
+    assert arguments == [
+        "run",
+        "--detach",
+        "--pull=never",
+        "--name",
+        "mine",
+        "--cpus",
+        "0.5",
+        "--env",
+        "KEY",
+        "box",
+    ]
     with pytest.raises(UsageError, match="'all' or 'none'"):
         ContainerSpec("box", network="some")
 

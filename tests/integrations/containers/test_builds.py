@@ -153,9 +153,34 @@ REFUSED = {
     "FROM box:1\nCOPY ../secret /y": "leaves the build context",
     "FROM box:1\nCOPY link /y": "no such file in the build context",
     "FROM box:1\nWORKDIR $UNKNOWN": "WORKDIR",
+    "FROM": "FROM",
+    "FROM box:1\nCOPY **x /y": "no such file in the build context",
+    "FROM box:1\nCOPY --chmod=999 names.txt /y": "COPY --chmod=999",
+    "FROM box:1\nCOPY names.txt /etc\nRUN rm -r /etc && touch /etc\nRUN true": "a file at /etc",
 }
 
 
+@needs_bubblewrap
+def test_a_command_that_begins_with_a_bracket_is_one_of_the_shell(context):
+    built = build_image(context, "FROM box:1\nRUN [ -d /etc ] && touch /made\n")
+    assert (built.root / "made").is_file()
+
+
+@needs_bubblewrap
+def test_a_context_behind_a_link_is_copied(context, tmp_path):
+    (context / "again.txt").symlink_to("names.txt")
+    (tmp_path / "linked").symlink_to(context)
+    built = build_image(tmp_path / "linked", "FROM box:1\nCOPY again.txt /\n")
+    assert (built.root / "again.txt").read_text() == "joe\n"
+
+
+def test_a_dockerfile_that_is_no_text_is_one_sentence(context):
+    (context / "Dockerfile").write_bytes(b"FROM \xff")
+    with pytest.raises(UsageError, match="is no UTF-8 text"):
+        build_image(context)
+
+
+@needs_bubblewrap
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_needs_a_daemon_is_refused_by_name(context, text):
     (context / "link").symlink_to("/etc/passwd")

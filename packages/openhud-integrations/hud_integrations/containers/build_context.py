@@ -20,7 +20,7 @@ class BuildContext:
     """Files that a Dockerfile can copy."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.resolve()
         ignore = folder / ".dockerignore"
         lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
         self._ignored = pathspec.GitIgnoreSpec.from_lines(map(_anchored, lines))
@@ -45,7 +45,10 @@ class BuildContext:
         relative = pattern.lstrip("/") or "."
         if ".." in PurePosixPath(relative).parts:
             raise UsageError(f"COPY {pattern} leaves the build context.")
-        paths = [self.folder] if relative in (".", "./") else sorted(self.folder.glob(relative))
+        try:
+            paths = [self.folder] if relative in (".", "./") else sorted(self.folder.glob(relative))
+        except ValueError:  # A pattern that matches nothing, such as `**x`.
+            paths = []
         paths = [path for path in paths if not self._is_ignored(path)]
         root = self.folder.resolve()
         if not paths or not all(path.resolve().is_relative_to(root) for path in paths):
@@ -57,12 +60,12 @@ class BuildContext:
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for source in sources:
-                source = source.resolve() if source.is_symlink() else source
-                if source.is_dir():
-                    for path in self._below(source):
-                        _add(archive, path, target / path.relative_to(source).as_posix(), mode)
+                content = source.resolve()
+                if content.is_dir():
+                    for path in self._below(content):
+                        _add(archive, path, target / path.relative_to(content).as_posix(), mode)
                 else:
-                    _add(archive, source, target / source.name if into else target, mode)
+                    _add(archive, content, target / source.name if into else target, mode)
         stream.seek(0)
         return stream
 

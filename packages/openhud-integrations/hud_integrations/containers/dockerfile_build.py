@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
@@ -38,6 +40,7 @@ from hud_integrations.containers.substitution import UnknownValue, expand, split
 
 BUILD_LIMITS = WorkspaceLimits(memory_mb=4096, processes=1024, disk_mb=8192, seconds=600)
 _VERSION = 1
+_MODE = re.compile(r"[0-7]{3,4}")
 _HONOURED = [
     "FROM",
     "RUN",
@@ -149,7 +152,7 @@ class _Build:
             self._declare(self._outer, first[1], self._outer)
         try:
             base = expand(first[1].split()[0], self._outer, self._escape)
-        except UnknownValue:
+        except (UnknownValue, IndexError):
             raise _unsupported(*first) from None
         if base.startswith("--"):
             raise _unsupported(*first)
@@ -185,14 +188,13 @@ class _Build:
         elif word == "SHELL":
             state.shell = listed(rest)
         elif word in ("ENTRYPOINT", "CMD"):
-            command = listed(rest) if rest.startswith("[") else [*state.shell, rest]
-            state.config[word.capitalize()] = command
+            state.config[word.capitalize()] = self._command(rest)
 
     def _run(self, root: Path, rest: str) -> None:
         if rest.startswith("--"):
             raise UnknownValue
         state = self._state
-        argv = listed(rest) if rest.startswith("[") else [*state.shell, rest]
+        argv = self._command(rest)
         prepare(root)
         image = StoredImage("", root, {**state.config, "Env": []}).configured()
         variables = {**image.variables, **state.known}
@@ -206,13 +208,20 @@ class _Build:
                 "one user)."
             )
 
+    def _command(self, rest: str) -> list[str]:
+        """Return a command: a JSON list, else one of the shell, which may begin with a bracket, too."""
+        if rest.startswith("["):
+            with suppress(UnknownValue):
+                return listed(rest)
+        return [*self._state.shell, rest]
+
     def _copy(self, root: Path, word: str, rest: str) -> None:
         state = self._state
         words = split_words(rest, self._escape)
         mode = None
         while words and words[0].startswith("--"):
             option, _, value = words.pop(0).partition("=")
-            if option == "--chmod" and value.isdecimal():
+            if option == "--chmod" and _MODE.fullmatch(value):
                 mode = int(value, 8)
             elif option not in ("--chown", "--link"):
                 raise UnknownValue

@@ -31,6 +31,8 @@ def build_image(
             text = (folder / "Dockerfile").read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{folder / 'Dockerfile'} is no UTF-8 text.") from None
     try:
         return build_without_daemon(folder, text, arguments=arguments)
     except UnsupportedBuild as unsupported:

@@ -117,6 +117,8 @@ def prepare(root: Path) -> None:
         place = root / name
         if place.is_symlink():
             raise UsageError(f"The image has a link at /{name}, where a workspace needs a folder.")
+        if place.exists() and not place.is_dir():
+            raise UsageError(f"The image has a file at /{name}, where a workspace needs a folder.")
         place.mkdir(exist_ok=True)
     for name in _OWN_FILES:
         remove(root / name)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
 from hud.errors import InfrastructureFault, UsageError
 from hud.eval.runtimes.containers.container_engine import ContainerEngine, find_container_engine
@@ -41,10 +42,10 @@ class ContainerSpec:
                 f"A container's network is 'all' or 'none', not {self.network!r}; hosts by name are a workspace's."
             )
 
-    def arguments(self) -> list[str]:
+    def arguments(self, name: str) -> list[str]:
         """Return the arguments of `run`. Values of variables are not in them: lists of processes would show them."""
         # A public registry may have an image of this name, of another author.
-        arguments = ["run", "--detach", "--pull=never"]
+        arguments = ["run", "--detach", "--pull=never", "--name", name]
         if self.network == "none":
             arguments += ["--network", "none"]
         elif self.port is not None:
@@ -73,8 +74,14 @@ class Container:
     async def start(cls, spec: ContainerSpec) -> Container:
         """Start a container; raises `InfrastructureFault` for an image that is not here."""
         engine = await find_container_engine()
-        printed = await engine.call(*spec.arguments(), variables=spec.variables)
-        return cls(engine, printed.splitlines()[-1].strip() if printed else "")
+        name = f"hud-{uuid4().hex}"
+        try:
+            printed = await engine.call(*spec.arguments(name), variables=spec.variables)
+        except BaseException:
+            with suppress(InfrastructureFault):  # There is one, although it did not start.
+                await cls(engine, name).end()
+            raise
+        return cls(engine, printed.splitlines()[-1].strip() if printed else name)
 
     async def address(self, port: int) -> tuple[str, int]:
         """Return host and port on this machine of a published port. Raises `InfrastructureFault` without one."""
