@@ -89,7 +89,7 @@ def test_jobs_of_recorded_training_runs_name_them(tmp_path):
     holder = SimpleNamespace(store=store)
     trained = record(holder, "m training", {"a": [0.5]}, purpose="training")
     scored = record(holder, "m held-out step 1", {"a": [0.5]}, purpose="held_out")
-    state = {"jobs": [trained], "scores": [{"job_id": scored}, {}]}
+    state = {"jobs": [trained], "scores": [{"job_id": scored}, {}, 7]}
     with store.begin() as connection:
         row = {"id": "a" * 32, "model_id": "b" * 32, "config": {}, "status": "running"}
         times = {"created_at": datetime.now(UTC), "updated_at": datetime.now(UTC)}

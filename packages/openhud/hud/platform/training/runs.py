@@ -11,7 +11,7 @@ from hud.client.presence import is_gone
 from hud.errors import NotFoundError
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import in_parts
-from hud.trace import new_id, plain
+from hud.trace import is_id, new_id, plain
 
 
 class TrainingRuns:
@@ -131,9 +131,7 @@ class TrainingRuns:
     def _mark_jobs(self, connection: sa.Connection, run_id: str, state: dict[str, Any]) -> None:
         """Set the run of its jobs. At every report: a job's own record may arrive after the report that names it."""
         jobs = tables.jobs
-        scored = [score.get("job_id") for score in state.get("scores") or []]
-        named = [*(state.get("jobs") or []), *(state.get("evaluations") or []), *scored]
-        for some in in_parts([str(job) for job in named if job]):
+        for some in in_parts(_named_jobs(state)):
             theirs = (jobs.c.id.in_(some), jobs.c.team_id == self.team)
             unmarked = (jobs.c.training_run_id.is_(None),)
             connection.execute(
@@ -169,6 +167,14 @@ def _merged(connection: sa.Connection, run_id: str, state: dict[str, Any] | None
     runs = tables.training_runs
     query = sa.select(runs.c.state).where(runs.c.id == run_id).with_for_update()
     return {**(connection.execute(query).scalar_one() or {}), **(state or {})}
+
+
+def _named_jobs(state: dict[str, Any]) -> list[str]:
+    """Return the ids of the jobs that a state names. Clients report it: entries of another form are left out."""
+    lists = [state.get(name) for name in ("jobs", "evaluations", "scores")]
+    entries = [entry for values in lists if isinstance(values, list) for entry in values]
+    ids = [entry.get("job_id") if isinstance(entry, dict) else entry for entry in entries]
+    return [plain(job) for job in ids if isinstance(job, str) and is_id(job)]
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

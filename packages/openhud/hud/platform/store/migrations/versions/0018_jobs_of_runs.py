@@ -18,11 +18,15 @@ def upgrade() -> None:
     jobs = sa.table("jobs", sa.column("id"), sa.column("training_run_id"))
     rows = connection.execute(sa.text("SELECT id, state FROM training_runs ORDER BY created_at"))
     for run_id, state in rows.all():
-        loaded = json.loads(state) if isinstance(state, str) else state or {}
-        scored = [score.get("job_id") for score in loaded.get("scores") or []]
-        ids = [*(loaded.get("jobs") or []), *(loaded.get("evaluations") or []), *scored]
+        loaded = json.loads(state) if isinstance(state, str) else state
+        if not isinstance(loaded, dict):
+            continue
+        lists = [loaded.get(name) for name in ("jobs", "evaluations", "scores")]
+        entries = [entry for values in lists if isinstance(values, list) for entry in values]
+        named = [entry.get("job_id") if isinstance(entry, dict) else entry for entry in entries]
+        ids = [job for job in named if isinstance(job, str) and len(job) == 32]
         for start in range(0, len(ids), 500):
-            some = [job for job in ids[start : start + 500] if job]
+            some = ids[start : start + 500]
             connection.execute(
                 sa.update(jobs).where(jobs.c.id.in_(some)).values(training_run_id=run_id)
             )
