@@ -112,6 +112,25 @@ def turn_credit(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def distillation(record: dict[str, Any]) -> str:
+    """Return the table of a record: the rollouts of each method, by seed, and their part of GRPO's, paired by seed."""
+    lines = [
+        "| method | rollouts to the teacher's score, by seed | mean | part of GRPO's, mean and worst |",
+        "|---|---|---|---|",
+    ]
+    by_method: dict[str, list[dict[str, Any]]] = {}
+    for run in record["runs"]:
+        by_method.setdefault(run["method"], []).append(run)
+    of_grpo = [run["rollouts"] for run in by_method["GRPO"]]
+    for method, runs in by_method.items():
+        rollouts = [run["rollouts"] for run in runs]
+        cells = " ".join(f"{'' if run['reached'] else '>'}{run['rollouts']:,}" for run in runs)
+        parts = [own / max(other, 1) for own, other in zip(rollouts, of_grpo, strict=True)]
+        share = f"{fmean(parts):.2f}, {max(parts):.2f}" if method == "distillation" else ""
+        lines.append(f"| {method} | {cells} | {fmean(rollouts):,.0f} | {share} |")
+    return "\n".join(lines)
+
+
 def shown(rewards: Rewards) -> str:
     """Return mean and 95% interval over tasks."""
     clusters = [[one for one in earned if one is not None] for earned in rewards.values()]
@@ -139,6 +158,7 @@ def tables() -> dict[str, str]:
         "pretrained_gains": pretrained,
         "incidents": incidents,
         "curriculum": curricula,
+        "distillation": distillation,
         "turn_credit": turn_credit,
     }
     return {

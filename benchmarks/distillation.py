@@ -1,0 +1,212 @@
+"""Rollouts to a teacher's held-out score, by on-policy distillation and by GRPO: a table of docs/gains.md.
+
+    python benchmarks/distillation.py [--folder FOLDER]       some minutes on one core; goes on where it stopped
+
+The task is to sort digits; the reward is 1 for all of them in order, else 0. The teacher imitates right answers. The student is
+smaller, and imitates an apprentice that is often wrong. It is forked for every seed and method, and both methods play equal steps.
+A run ends at the first held-out score within the teacher's interval; rollouts of held-out scores are not counted. The null run is
+distilled from the student's own beginning. Writes distillation.json beside this file, and its table into the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import sys
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
+
+from records import circumstances
+from sizes import SMALLEST, size
+
+from gain_tables import PAGE, distillation
+from hud import Environment, Taskset
+from hud.agents import create_agent
+from hud.client import connect
+from hud.eval import StopSignal
+from hud.eval.results.intervals import clustered_interval
+from hud.train.config import TrainConfig
+from hud.train.loop import train
+from hud.train.monitoring.progress import Reporter, Score
+from hud.train.supervised.warm_up import warm_up
+from page_tables import write_table
+
+RECORD = Path(__file__).with_suffix(".json")
+SEEDS = range(size(5, 1))
+METHODS: dict[str, dict[str, Any]] = {
+    "distillation": {"teacher": "teacher"},
+    "GRPO": {},
+    "null": {"teacher": "beginning"},
+}
+SIZES = {
+    "teacher": {"hidden": 96, "layers": 2, "heads": 4, "kv_heads": 2},
+    "student": {"hidden": 48, "layers": 2, "heads": 4, "kv_heads": 2},
+}
+SHARED = {"vocab_size": 300, "max_context": 64}
+EXAMPLES = size(1200, 40)
+EPOCHS = {"teacher": size(6, 1), "student": size(4, 1)}
+RIGHT = 0.3
+"""Share of the apprentice's answers that are right."""
+DIGITS = 4
+TRAINING, HELD_OUT = size(600, 8), size(60, 4)
+STEPS = {"distillation": size(48, 1), "GRPO": size(60, 1), "null": size(12, 1)}
+"""A run that has not reached the score by then counts with all its rollouts."""
+EVERY = 3
+"""Steps between held-out scores."""
+SETTINGS = {"group": 8, "tasks_per_step": 4, "max_tokens": 16, "max_turns": 1, "keep": 2}
+
+env = Environment("sorting")
+
+
+@env.template()
+async def sort(digits: str):
+    answer = yield f"sort {digits}"
+    yield float(answer.strip() == " ".join(sorted(digits.split())))
+
+
+def task_sets() -> tuple[list[str], list[str]]:
+    """Return the digits of training tasks and of held-out ones."""
+    rng = random.Random(1)
+    drawn: dict[str, None] = {}
+    while len(drawn) < TRAINING + HELD_OUT:
+        drawn[" ".join(rng.choices("0123456789", k=DIGITS))] = None
+    lists = list(drawn)
+    return lists[HELD_OUT:], lists[:HELD_OUT]
+
+
+def write_examples(path: Path, right: float, held_out: set[str]) -> None:
+    """Write answers of an apprentice that is right in this share of them, and exchanges two digits in the others."""
+    rng = random.Random(2)
+    with path.open("w") as file:
+        for _ in range(EXAMPLES):
+            digits = rng.choices("0123456789", k=DIGITS)
+            if " ".join(digits) in held_out:
+                continue
+            answer = sorted(digits)
+            if rng.random() >= right:
+                one, other = rng.sample(range(DIGITS), 2)
+                answer[one], answer[other] = answer[other], answer[one]
+            messages = [
+                {"role": "user", "content": f"sort {' '.join(digits)}"},
+                {"role": "assistant", "content": " ".join(answer)},
+            ]
+            file.write(json.dumps({"messages": messages}) + "\n")
+
+
+async def make_models(folder: Path, held_out: list[str]) -> None:
+    """Make the teacher and the student, each by imitation, and the student's beginning."""
+    texts = [f"sort {' '.join('0123456789')}"] * 3
+    for name, right in (("teacher", 1.0), ("student", RIGHT)):
+        path = folder / f"{name}.jsonl"
+        write_examples(path, right, set(held_out))
+        sizes = {**SHARED, **SIZES[name]}
+        await connect().post("/v2/models/create", {"name": name, "texts": texts, "sizes": sizes})
+        await warm_up(name, file=path, epochs=EPOCHS[name], lr=3e-3)
+    await connect().post("/v2/models/fork", {"source_model_id": "student", "name": "beginning"})
+
+
+async def score_of(model: str, tasks: Taskset) -> dict[str, float]:
+    """Return a model's held-out score with its interval over tasks."""
+    job = await tasks.run(create_agent(model, completion_kwargs={"max_tokens": 16}), group=4)
+    by_task: dict[str, list[float]] = {}
+    for run in job.runs:
+        by_task.setdefault(run.slug, []).append(run.reward or 0.0)
+    interval = clustered_interval(by_task.values())
+    assert interval is not None
+    mean = sum(map(sum, by_task.values())) / sum(map(len, by_task.values()))
+    return {
+        "mean": round(mean, 4),
+        "low": round(interval.low, 4),
+        "high": round(interval.high, 4),
+    }
+
+
+class UntilTarget(Reporter):
+    """Asks a training run to stop at a held-out score."""
+
+    def __init__(self, target: float) -> None:
+        self.stop, self.target = StopSignal(), target
+
+    def scored(self, score: Score) -> None:
+        if score.mean >= self.target:
+            self.stop.request()
+
+
+async def played(
+    method: str, seed: int, target: float, tasks: Taskset, held_out: Taskset
+) -> dict[str, Any]:
+    """Train a fork of the student to the target, and return the rollouts that it took."""
+    name = f"{method.lower()}-{seed}"
+    client = connect()
+    if all(row["model_name"] != name for row in (await client.get("/v2/models"))["items"]):
+        await client.post("/v2/models/fork", {"source_model_id": "student", "name": name})
+    until = UntilTarget(target)
+    config = TrainConfig(
+        model=name,
+        steps=STEPS[method],
+        seed=seed,
+        lr=1e-3,
+        eval_every=EVERY,
+        **SETTINGS,
+        **METHODS[method],
+    )
+    report = await train(config, tasks=tasks, held_out=held_out, reporter=until, stop=until.stop)
+    groups = [int(row["metrics"]["groups_drawn:sum"]) for row in report.history]
+    step = next((score.step for score in report.scores if score.mean >= target), None)
+    return {
+        "method": method,
+        "seed": seed,
+        "reached": step is not None,
+        "rollouts": sum(groups[: len(groups) if step is None else step]) * config.group,
+        "seconds": round(report.seconds),
+        "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
+    }
+
+
+async def measure(folder: Path) -> dict[str, Any]:
+    """Return the record of all runs; one that stopped on its way goes on from there."""
+    lists, held_out_lists = task_sets()
+    tasks = Taskset("sorting", [sort(digits=digits) for digits in lists])
+    held_out = Taskset("held-out", [sort(digits=digits) for digits in held_out_lists])
+    if not (folder / "scores.json").exists():
+        await make_models(folder, held_out_lists)
+        scores = {name: await score_of(name, held_out) for name in SIZES}
+        (folder / "scores.json").write_text(json.dumps(scores))
+    scores = json.loads((folder / "scores.json").read_text())
+    print(json.dumps(scores), flush=True)
+    runs = []
+    for method, seed in product(METHODS, SEEDS):
+        done = folder / f"{method}-{seed}.json"
+        if not done.exists():
+            run = await played(method, seed, scores["teacher"]["low"], tasks, held_out)
+            done.write_text(json.dumps(run) + "\n")
+        runs.append(json.loads(done.read_text()))
+        print(json.dumps(runs[-1]), flush=True)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**circumstances(), "at": at, "scores": scores, "runs": runs}
+
+
+def main() -> None:
+    """Read the command line, measure, record, and print the table."""
+    parser = argparse.ArgumentParser(description="Rollouts to a teacher's held-out score.")
+    parser.add_argument("--folder", type=Path, default=Path(".distillation"))
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["HUD_HOME"] = str((folder / "home").resolve())
+    os.environ.pop("HUD_API_URL", None)
+    record = asyncio.run(measure(folder))
+    print(distillation(record))
+    if not SMALLEST:
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        write_table(PAGE, distillation(record))
+
+
+if __name__ == "__main__":
+    main()
