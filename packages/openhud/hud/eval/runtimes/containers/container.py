@@ -77,6 +77,8 @@ class Container:
         name = f"hud-{uuid4().hex}"
         try:
             printed = await engine.call(*spec.arguments(name), variables=spec.variables)
+        except UsageError:
+            raise  # Nothing was started.
         except BaseException:
             with suppress(InfrastructureFault):  # There is one, although it did not start.
                 await cls(engine, name).end()
