@@ -87,7 +87,10 @@ class Preferences:
         self._reference: dict[int, float] = {}
 
     async def begin(self, pairs: Sequence[Pair], reporter: Reporter) -> None:
-        """Measure the reference logprobs before the first step, or read those of a resumed run."""
+        """Measure the reference logprobs before the first step, or read those of a resumed run.
+
+        Raises `UsageError` if a resumed run's are those of other runs.
+        """
         run, file = self._learner.run, Path(self._learner.run.folder) / "reference.json"
         places = [place for pair in pairs for place in (pair.better, pair.worse)]
         if run.next_step:
