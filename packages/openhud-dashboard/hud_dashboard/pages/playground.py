@@ -22,7 +22,7 @@ from hud.platform.access.limits import Limits
 from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
 from hud.platform.environments.registry import Environments
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.providers import builtin_records
+from hud.platform.models.provider_models import builtin_records
 from hud.platform.routes.labels import Rater
 from hud.platform.tasksets.playable import Playable
 from hud.platform.tasksets.rows import TasksetRows

@@ -78,7 +78,7 @@ class _State:
         return str(self.config.get("WorkingDir") or "/")
 
     @property
-    def known(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """Variables that instructions and `RUN` see."""
         return {**self.arguments, **self.variables}
 
@@ -178,13 +178,13 @@ class _Build:
         elif word == "ENV":
             self._set_variables(rest)
         elif word == "ARG":
-            self._declare(state.arguments, rest, state.known)
+            self._declare(state.arguments, rest, state.environment)
         elif word == "WORKDIR":
-            path = PurePosixPath(state.workdir) / expand(rest, state.known, self._escape)
+            path = PurePosixPath(state.workdir) / expand(rest, state.environment, self._escape)
             state.config["WorkingDir"] = normpath(path)
             folder_inside(root, PurePosixPath(state.workdir))
         elif word == "USER":
-            state.config["User"] = expand(rest, state.known, self._escape)
+            state.config["User"] = expand(rest, state.environment, self._escape)
         elif word == "SHELL":
             state.shell = listed(rest)
         elif word in ("ENTRYPOINT", "CMD"):
@@ -197,7 +197,7 @@ class _Build:
         argv = self._command(rest)
         prepare(root)
         image = StoredImage("", root, {**state.config, "Env": []}).configured()
-        variables = {**image.variables, **state.known}
+        variables = {**image.variables, **state.environment}
         step = RootImage(root, state.workdir, variables, image.user)
         done = run_build_step(step, argv, self._limits)
         if done.exit_code != 0:
@@ -227,7 +227,9 @@ class _Build:
                 raise UnknownValue
         if words and words[0].startswith("["):
             words = listed(rest[rest.index("[") :])
-        *patterns, target = (expand(name, state.known, self._escape) for name in words or [""])
+        *patterns, target = (
+            expand(name, state.environment, self._escape) for name in words or [""]
+        )
         if not patterns or any("://" in pattern or (word == "ADD" and pattern.endswith(_ARCHIVES)) for pattern in patterns):  # fmt: skip
             raise UnknownValue
         sources = [path for pattern in patterns for path in self._context.sources(pattern)]
@@ -245,22 +247,24 @@ class _Build:
 
     def _set_variables(self, rest: str) -> None:
         """Set variables: of `NAME=VALUE ...`, or of the old form `NAME VALUE`. Values use those before the instruction."""
-        known = self._state.known
+        environment = self._state.environment
         words = split_words(rest, self._escape)
         if words and "=" not in words[0]:
             words = [f"{words[0]}={rest[len(words[0]) :].strip()}"]
         for word in words:
             name, _, value = word.partition("=")
-            self._state.variables[name] = expand(value, known, self._escape)
+            self._state.variables[name] = expand(value, environment, self._escape)
 
-    def _declare(self, arguments: dict[str, str], rest: str, known: Mapping[str, str]) -> None:
+    def _declare(
+        self, arguments: dict[str, str], rest: str, environment: Mapping[str, str]
+    ) -> None:
         """Declare arguments: those of the build, else the default, else those before `FROM`."""
         for word in split_words(rest, self._escape):
             name, equals, value = word.partition("=")
             if name in self._arguments:
                 arguments[name] = self._arguments[name]
             elif equals:
-                arguments[name] = expand(value, {**known, **arguments}, self._escape)
+                arguments[name] = expand(value, {**environment, **arguments}, self._escape)
             else:
                 arguments[name] = self._outer.get(name, "")
 

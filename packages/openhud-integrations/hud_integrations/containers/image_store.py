@@ -112,7 +112,7 @@ def new_image(key: str, config: dict[str, Any]) -> Iterator[Path]:
 
 
 def prepare(root: Path) -> None:
-    """Make the mount points of a workspace, and pass the files to its user."""
+    """Make the mount points of a workspace, and pass the files to its user. Raises `UsageError` where the image has no folder there."""
     for name in _OWN_FOLDERS:
         place = root / name
         if place.is_symlink():

@@ -102,7 +102,7 @@ def _whited_out(member: str, name: str) -> str:
 
 
 def folder_inside(root: Path, path: PurePosixPath) -> Path:
-    """Return a folder below `root`, its links resolved inside; missing ones are made."""
+    """Return a folder below `root`, its links resolved inside; missing ones are made. Raises `UsageError` for a file, or too many links."""
     place, left, links = root, list(reversed(path.parts)), 0
     while left:
         name = left.pop()

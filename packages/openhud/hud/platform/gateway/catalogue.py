@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hud.errors import NotFoundError, UsageError
 from hud.platform.gateway.chat_formats import format_of
 from hud.platform.gateway.local import LocalModel
-from hud.platform.gateway.providers import (
+from hud.platform.models.provider_models import (
     ProviderModel,
     builtin_model,
     provider_of,

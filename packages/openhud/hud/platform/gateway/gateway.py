@@ -28,13 +28,13 @@ from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
 from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.passthrough import PassThrough, reserve
-from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import refusal_of
 from hud.platform.gateway.run_passes.passed_answer import PassedAnswer
 from hud.platform.gateway.run_passes.run_calls import RunCall, RunCalls
 from hud.platform.gateway.sealed_thoughts import SealedThoughts
 from hud.platform.gateway.stored_responses import StoredResponses
 from hud.platform.gateway.upstream import UpstreamTurns
+from hud.platform.models.provider_models import ProviderModel
 from hud.trace import plain
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hud.errors import NotFoundError
 from hud.inference.dialects.dialect import Dialect, ListedModel
 from hud.platform.gateway.chat_formats import context_of
-from hud.platform.gateway.providers import builtin_records, find_builtin
+from hud.platform.models.provider_models import builtin_records, find_builtin
 from hud.platform.models.records import ModelRecord
 from hud.platform.secrets import Secrets
 

@@ -21,10 +21,10 @@ from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
 from hud.platform.gateway.held_answers import HeldAnswer
 from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
-from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.redaction import Redaction, redacted
 from hud.platform.gateway.refusals import UpstreamError
 from hud.platform.gateway.usage_reader import UsageReader
+from hud.platform.models.provider_models import ProviderModel
 
 _SENT = frozenset(
     (

@@ -36,10 +36,10 @@ from hud.platform.gateway.passthrough import (
     check_refusal,
     unreachable,
 )
-from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.redaction import redacted
 from hud.platform.gateway.refusals import UpstreamError
 from hud.platform.gateway.usage_reader import check_usage
+from hud.platform.models.provider_models import ProviderModel
 from hud.trace import begins_turn
 
 _TEXTS = ("text", "id", "name")

@@ -10,8 +10,8 @@ from hud.engine.config import DecoderConfig
 from hud.engine.foreign.verdicts import recorded_verdict
 from hud.errors import HudError
 from hud.platform.gateway.chat_formats import format_of
-from hud.platform.gateway.providers import sdk_agent_type
 from hud.platform.models.promotion import PROMOTION
+from hud.platform.models.provider_models import sdk_agent_type
 from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.trace import dashed
 

@@ -42,9 +42,9 @@ from hud.platform.dependencies import (
 )
 from hud.platform.exports.hub_upload import check_repository, create_repository, upload
 from hud.platform.exports.model_card import card_subject, write_card
-from hud.platform.gateway.providers import builtin_records, find_builtin
 from hud.platform.models.adapter_export import export_adapter
 from hud.platform.models.promotion import goes_round_the_gate
+from hud.platform.models.provider_models import builtin_records, find_builtin
 from hud.platform.models.records import (
     BASE,
     FOLDER,

@@ -16,7 +16,7 @@ from hud.outbound import guarded_session, read_bounded
 
 if TYPE_CHECKING:
     from hud.engine.chat.chat_format import ChatFormat
-    from hud.platform.gateway.providers import ProviderModel
+    from hud.platform.models.provider_models import ProviderModel
 
 PROBE = 'Sort 3 10 27; don\'t: naïve Σ, 日本語 \t {"a": [1.5, null]} <b>x</b>\n'
 """Text by which two tokenizers are compared, with the control tokens of the student's."""

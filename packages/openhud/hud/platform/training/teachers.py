@@ -11,7 +11,7 @@ from hud.engine.cpu_threads import on_all_cores
 from hud.engine.learn.scoring import logprobs_under
 from hud.errors import UsageError
 from hud.learning.datums import Datum, check_length
-from hud.platform.gateway.providers import registered_model
+from hud.platform.models.provider_models import registered_model
 from hud.platform.models.records import ModelRecord
 from hud.platform.secrets import Secrets
 from hud.platform.training.served_teacher import ServedTeacher
