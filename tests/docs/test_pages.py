@@ -18,6 +18,12 @@ def test_a_written_page_has_at_most_2500_words(page):
         assert len(page.read_text(encoding="utf-8").split()) <= MOST_WORDS, "Split it by section."
 
 
+def test_a_release_has_at_most_40_changes():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for release in text.split("\n## ")[1:]:
+        assert release.count("\n- ") <= 40, "Say what the release has, not how it came about."
+
+
 @pytest.mark.slow
 def test_long_sentences_and_long_cells_become_fewer():
     written = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
