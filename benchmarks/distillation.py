@@ -35,7 +35,7 @@ from hud.eval.results.intervals import clustered_interval
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter, Score
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 from page_tables import write_table
 
 RECORD = Path(__file__).with_suffix(".json")

@@ -48,7 +48,7 @@ from hud.train.loop import train
 from hud.train.rollouts.scoring import play
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 from page_tables import write_table
 
 RECORD = Path(__file__).with_name("incidents.json")

@@ -43,7 +43,7 @@ from hud import Taskset, settings
 from hud.client import connect
 from hud.eval import Job
 from hud.platform.models.named_models import NAMED_MODELS, fetch
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 from page_tables import write_table
 
 RECORDS = Path(__file__).with_suffix(".json")

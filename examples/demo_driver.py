@@ -28,7 +28,7 @@ from hud.client import connect
 from hud.eval import Job, Run, StopSignal
 from hud.train.config import TrainConfig
 from hud.train.loop import train
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 
 INTERRUPTED = 130
 GRPO: dict[str, Any] = {

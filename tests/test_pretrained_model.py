@@ -15,7 +15,7 @@ from hud.inference.models import chat_model
 from hud.trace import SamplingParams, ToolCall, ToolSpec
 from hud.train.config import TrainConfig
 from hud.train.loop import train
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 from tests.platform.gateway.gateway_server import serving
 from tests.pretrained_model import NAME
 

@@ -35,7 +35,7 @@ from hud.train.monitoring.progress import Score
 from hud.train.recipe import Stage, StageReport, follow, load_recipe
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 
 HERE = Path(__file__).parent
 INTERRUPTED = 130

@@ -12,7 +12,7 @@ from hud.cli.main import run
 from hud.client import connect
 from hud.train.supervised.examples import tokenized, usable_examples
 from hud.train.supervised.recorded_runs import recorded_examples, runs_of_job
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 
 PRICE = {
     "type": "function",

@@ -15,7 +15,7 @@ from hud.errors import UsageError
 from hud.eval import Taskset
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 
 __all__ = ["home"]
 TASKS = Taskset("words", [say(word=word) for word in ("red", "blue")])

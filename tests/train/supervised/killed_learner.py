@@ -3,11 +3,11 @@
 import asyncio
 import sys
 
-from tests.train.supervised.test_warm_up import tasks
+from tests.train.supervised.test_supervised_run import tasks
 
 from hud.train.monitoring.progress import Reporter
 from hud.train.supervised.config import SupervisedConfig
-from hud.train.supervised.warm_up import learn_from
+from hud.train.supervised.supervised_run import learn_from
 
 
 class Lines(Reporter):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.train.supervised.test_warm_up import Notes, tasks
+from tests.train.supervised.test_supervised_run import Notes, tasks
 from tests.train.test_client_training import home
 
 from hud.agents import ScriptedAgent
@@ -11,7 +11,7 @@ from hud.client import connect
 from hud.errors import UsageError
 from hud.train.monitoring.alarms import guarded_alarms
 from hud.train.supervised.config import SupervisedConfig
-from hud.train.supervised.warm_up import learn_from
+from hud.train.supervised.supervised_run import learn_from
 
 __all__ = ["home"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from tests.train.supervised.test_warm_up import script, tasks
+from tests.train.supervised.test_supervised_run import script, tasks
 from tests.train.test_client_training import SIZES, TEXTS, home
 
 from hud import TrainingClient
@@ -24,7 +24,7 @@ from hud.platform.models.checkpoint_files import SAMPLER, STATE
 from hud.train.monitoring.progress import Reporter
 from hud.train.supervised import warm_up as warm_up_room
 from hud.train.supervised.config import SupervisedConfig
-from hud.train.supervised.warm_up import learn_from
+from hud.train.supervised.supervised_run import learn_from
 
 __all__ = ["home"]
 LEARNER = Path(__file__).with_name("killed_learner.py")

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.learn.small_decoder import SmallDecoder, random_datum
-from tests.train.supervised.test_warm_up import Notes, tasks
+from tests.train.supervised.test_supervised_run import Notes, tasks
 from tests.train.test_client_training import home
 
 from hud.agents import ScriptedAgent
@@ -19,7 +19,7 @@ from hud.eval import StopSignal
 from hud.train.monitoring.progress import Reporter
 from hud.train.supervised.config import SupervisedConfig, make_supervised_config
 from hud.train.supervised.preferences import pair_term
-from hud.train.supervised.warm_up import learn_from
+from hud.train.supervised.supervised_run import learn_from
 
 __all__ = ["home"]
 

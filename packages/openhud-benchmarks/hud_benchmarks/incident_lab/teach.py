@@ -20,7 +20,7 @@ from hud.client import connect
 from hud.eval import LocalRuntime, NullRecorder, Run, Taskset
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 from hud_benchmarks.incident_lab import flat, hierarchical, players
 
 SIZES = {"vocab_size": 2048, "hidden": 128, "layers": 3, "max_context": 8192}

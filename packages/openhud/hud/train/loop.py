@@ -42,7 +42,7 @@ from hud.train.rollouts.sampling import Models, Rollouts, load_tasks
 from hud.train.rollouts.stream import RolloutStream
 from hud.train.run_journal import over_note
 from hud.train.supervised.demonstrations import advice_for
-from hud.train.supervised.warm_up import WarmUpReport, warm_up
+from hud.train.supervised.supervised_run import SupervisedReport, warm_up
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 MOST_REPEATED = 5
 """Most repetitions of a step whose processes are lost again and again."""
 
-__all__ = ["Score", "TrainReport", "WarmUpReport", "train", "warm_up"]
+__all__ = ["Score", "SupervisedReport", "TrainReport", "train", "warm_up"]
 
 
 @dataclass

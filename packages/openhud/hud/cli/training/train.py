@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hud.train.loop import TrainReport
     from hud.train.monitoring.progress import Reporter
     from hud.train.recipe import Recipe, StageReport
-    from hud.train.supervised.warm_up import WarmUpReport
+    from hud.train.supervised.supervised_run import SupervisedReport
 
 _REPEATED = {
     "held_out": "TASKS",
@@ -321,7 +321,7 @@ async def _learn_from(
     from hud.eval import StopSignal, Taskset
     from hud.train.supervised.config import make_supervised_config
     from hud.train.supervised.demonstrations import default_rate, is_file, job_of
-    from hud.train.supervised.warm_up import learn_from
+    from hud.train.supervised.supervised_run import learn_from
 
     tasks = Taskset.from_file(values["tasks"]) if "tasks" in values else None
     file = source if is_file(source) else None
@@ -343,7 +343,7 @@ async def _learn_from(
     return INTERRUPTED if stop.stopping else PAUSED if report.paused is not None else 0
 
 
-def _tell_supervised(report: WarmUpReport, tasks: str | None, unit: str) -> None:
+def _tell_supervised(report: SupervisedReport, tasks: str | None, unit: str) -> None:
     out = console()
     verb = "Finished" if report.finished else "Stopped" if report.paused is None else "Paused"
     out.print(

@@ -59,7 +59,7 @@ _SAVE_EVERY = 100
 
 
 @dataclass
-class WarmUpReport:
+class SupervisedReport:
     """Result of a supervised training."""
 
     run_id: str
@@ -107,7 +107,7 @@ async def warm_up(
     seed: int = 0,
     reporter: Reporter | None = None,
     fresh: bool = False,
-) -> WarmUpReport:
+) -> SupervisedReport:
     """Train `model` on the assistant turns of recorded runs; of its checkpoints only the last keeps its files.
 
     Pass `runs`, or a `file` that `import_file` reads, or the id of a `job`, with its `tasks`, whose environments define the tools.
@@ -142,7 +142,7 @@ async def learn_from(
     stop: StopSignal | None = None,
     fresh: bool = False,
     override_guard: bool = False,
-) -> WarmUpReport:
+) -> SupervisedReport:
     """Train `config.model` on `runs`, on those of a `file`, or of `config.jobs`, continuing the run of the same settings and data.
 
     A file is imported (`import_file`), and all of its runs are trained on, whatever else their jobs hold. `tasks` define the tools of
@@ -262,7 +262,7 @@ class _Loop:
         self.losses, self.preferences = losses, preferences
         self.guard = Guard(self.config, self.run, self.reporter)
 
-    async def run_to_end(self, units: Sequence[TrajectoryPayload | Pair]) -> WarmUpReport:
+    async def run_to_end(self, units: Sequence[TrajectoryPayload | Pair]) -> SupervisedReport:
         """Take the remaining steps."""
         run, steps = self.run, self.config.total_steps
         first, started = run.next_step, perf_counter()
@@ -332,7 +332,7 @@ class _Loop:
         elif not self.stop.stopping:
             raise UsageError("No held-out run was measured: every one failed. hud jobs shows why.")
 
-    def report(self, first: int, seconds: float) -> WarmUpReport:
+    def report(self, first: int, seconds: float) -> SupervisedReport:
         """Return the result of the run so far."""
         run = self.run
         opening = run.history[0]["metrics"] if run.history else {}
@@ -340,7 +340,7 @@ class _Loop:
             row["metrics"][HELD_OUT_LOSS] for row in run.history if HELD_OUT_LOSS in row["metrics"]
         ]
         losses: list[Any] = [loss_per_token(row["metrics"]) for row in run.history]
-        return WarmUpReport(
+        return SupervisedReport(
             run_id=run.id,
             model=self.config.model,
             runs=len(self.examples),

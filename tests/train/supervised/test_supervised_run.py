@@ -13,7 +13,7 @@ from hud.eval import Taskset
 from hud.trace import ToolCall
 from hud.train.monitoring.progress import Reporter
 from hud.train.supervised.recorded_runs import conversation_of
-from hud.train.supervised.warm_up import warm_up
+from hud.train.supervised.supervised_run import warm_up
 
 __all__ = ["home"]
 
@@ -89,7 +89,7 @@ async def test_where_every_run_failed_the_failures_are_named(home):
     )
     told = (
         r"None of the 4 runs can be learned from: 2 failed \(grader: Template 'broken' raised KeyError: 'red' "
-        r"\(.*test_warm_up.py:\d+\) while grading; hud trace [0-9a-f]{12}\); 2 failed"
+        r"\(.*test_supervised_run.py:\d+\) while grading; hud trace [0-9a-f]{12}\); 2 failed"
     )
     for given in ({"runs": job.runs}, {"job": job.id}):
         with pytest.raises(UsageError, match=told):
