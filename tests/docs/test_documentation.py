@@ -178,6 +178,9 @@ def test_every_block_of_code_runs():
         "a diagram of the loop",
         "npm fetches the inspector",
         "needs the weights of a model",
+        "needs an image",
+        "it loads a data set from the hub",
+        "a job of the policy's own may have no reward",
     }
     assert len(BLOCKS) > 50
 
