@@ -60,8 +60,8 @@ def player():
         # A file that was closed since it was listed has no target.
         opened = [path for link in links if (path := os.path.realpath(link)) != link]
         mapped = [line.split(maxsplit=5)[-1] for line in read(f"/proc/{pid}/maps")[0].splitlines() if "/" in line]
-        if any(path.endswith("hud.db-shm") for path in mapped):
-            break  # What was recorded is sent after half a second.
+        if all(any(path.endswith("hud.db-shm") for path in paths) for paths in (opened, mapped)):
+            break  # What was recorded is sent after half a second; the database may be opened between the two lists.
         time.sleep(0.05)
     return {
         "threads": len(os.listdir(f"/proc/{pid}/task")),
