@@ -40,7 +40,7 @@ demo-pixels: $(PRODUCT)  ## Train a tiny policy with a vision tower to click but
 
 # With the machine's own Python: sandboxes run as another user, who cannot read a Python below /root. LiteLLM's newer versions
 # take twice as long to import, 6 seconds of a processor at each start of the program.
-demo-program: $(PRODUCT)  ## Train a tiny policy through mini-swe-agent, as it is, to do errands with files in sandboxes
+demo-program: $(PRODUCT)  ## Train a pretrained model through mini-swe-agent, as it is, to do errands with files in sandboxes
 	@[ -x .demo-program/tools/bin/mini ] || { /usr/bin/python3 -m venv .demo-program/tools && .demo-program/tools/bin/pip install --quiet mini-swe-agent==2.4.6 litellm==1.80.11 openai==2.8.0; }
 	@PATH="$(CURDIR)/.demo-program/tools/bin:$$PATH" $(BIN)/python examples/errands/demo.py --folder .demo-program
 

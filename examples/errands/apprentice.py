@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from env import KINDS, NAMES, Kind, command_of, text_of
+from env import KINDS, Kind, command_of, text_of
 
 from hud.environment import Task
 from hud.eval import Grade, Run
@@ -32,10 +32,10 @@ from hud_integrations.programs.mini_swe_agent import MiniSWEAgentConfig
 
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 OPTIONS = ("-c", "mini.yaml", "-c", "agent.instance_template=Please solve this issue: {{task}}")
-"""Options of the program: its configuration, with a prompt of one line in place of 500 tokens, which a tiny policy learns sooner."""
+"""Options of the program: its configuration, with a prompt of one line in place of 500 tokens, which takes a CPU less time."""
 MARK = "THE ERRAND"
 """Stands for the errand in the form."""
-RIGHT = 0.6
+RIGHT = 0.3
 """Share of right commands."""
 
 
@@ -126,7 +126,5 @@ def apprentice_run(task: Task, form: Form, rng: random.Random) -> Run:
 
 
 def _slip(kind: Kind, name: str, rng: random.Random) -> tuple[Kind, str]:
-    """Return an errand of another kind, or with another file."""
-    if rng.random() < 0.3:
-        return rng.choice(KINDS), name
-    return kind, rng.choice(NAMES)
+    """Return an errand of another kind, with the same file."""
+    return rng.choice([other for other in KINDS if other != kind]), name

@@ -1,9 +1,9 @@
-"""A tiny policy learns to play mini-swe-agent, a program that knows nothing of its training, and proves it on unseen errands.
+"""A pretrained language model learns through mini-swe-agent, a program that knows nothing of its training, and proves it on unseen errands.
 
     python examples/errands/demo.py --folder .demo-program      or: make demo-program
 
 1. An apprentice, a script that works badly, writes runs in the program's own form.
-2. A tiny transformer is made, its tokenizer learned from those runs.
+2. SmolLM2-135M-Instruct is fetched with pip, and gets an adapter.
 3. It learns to imitate the apprentice: the form of a command, and every bad habit.
 4. GRPO trains it on the runs that the program plays with it in sandboxes, with a score on held-out errands before and after.
 
@@ -27,46 +27,44 @@ from demo_driver import Progress
 from hud.agents import ScriptedAgent
 from hud.agents.programs.program_agent import installed
 from hud.client import connect
-from hud.train.supervised.corpus import texts_of_messages
-from hud.train.supervised.recorded_runs import conversation_of
 from hud_integrations.programs.mini_swe_agent import MiniSWEAgentConfig
 
-SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3, "max_context": 1024}
-IMITATED_RUNS = 2400
-SPOKEN_RUNS = 200
-"""Runs whose words the tokenizer is learned from."""
-WARM_UP = {"epochs": 1, "batch": 8, "lr": 2e-3}
+BASE = "smollm2-135m-instruct"
+ADAPTER = {"training": "lora", "lora_rank": 16, "tool_call_parser": "pythonic"}
+IMITATED_RUNS = 192
+"""Runs of the apprentice to learn from."""
+WARM_UP = {"epochs": 1, "batch": 8, "lr": 1e-3}
 GRPO: dict[str, Any] = {
     **demo_driver.GRPO,
     "agent": "mini-swe-agent",
     "agent_settings": {"arguments": list(OPTIONS)},
-    "tasks_per_step": 2,
-    "lr": 1e-3,
-    "lr_floor": 0.3,
-    "warmup_steps": 1,
+    "tasks_per_step": 4,
+    "lr": 1e-4,
+    "lr_floor": 0.2,
+    "warmup_steps": 2,
     "dynamic_sampling": 0,
     "max_tokens": 48,
     "max_turns": 3,
     "max_concurrent": 8,
     "eval_every": 0,
-    "eval_group": 3,
-    "keep": 2,
+    "eval_group": 2,
+    "keep": 1,
 }
 
 
 class Demo(demo_driver.Demo):
-    """Errands with files, done by a program with a tiny policy."""
+    """Errands with files, done by a program with a pretrained model."""
 
     here = Path(__file__).parent
     policy, teacher = "errands", "errands-apprentice"
     headings = (
         "An apprentice writes runs in the program's form, badly",
-        "A tiny policy: random weights, a tokenizer from what was said",
+        "A pretrained language model, and an adapter to train",
         "Warm-up: it learns to imitate the apprentice",
         "GRPO on the program's runs, judged on errands it never trains on",
     )
     unseen = "errands"
-    default_steps = 12
+    default_steps = 10
     folder_name = ".demo-program"
 
     def __init__(self, progress: Progress) -> None:
@@ -87,11 +85,12 @@ class Demo(demo_driver.Demo):
         self.say.line(f"{len(self.runs)} runs in the form of mini-swe-agent")
 
     async def make_teacher(self) -> None:
-        spoken = [conversation_of(run.trace) for run in self.runs[:SPOKEN_RUNS]]
-        texts = [text for messages in spoken for text in texts_of_messages(messages)]
-        body = {"name": self.teacher, "texts": texts, "seed": self.progress.seed, "sizes": SIZES}
-        made = await connect().post("/v2/models/create", body)
-        self.say.line(f"{made['model_name']}, {SIZES['layers']} layers of {SIZES['hidden']}")
+        client = connect()
+        if BASE not in await demo_driver.slugs_of_models():
+            await client.post("/v2/models/add", {"source": BASE, "name": BASE})
+        body = {"source_model_id": BASE, "name": self.teacher, "config": ADAPTER}
+        made = await client.post("/v2/models/fork", body)
+        self.say.line(f"{made['model_name']}, a fork of {BASE} with an adapter of rank 16")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,10 @@ from typing import Literal
 from hud import Environment
 from hud.environment import WorkspaceLimits
 
-NAMES = ("amber", "black", "coral", "green", "ivory", "lemon", "olive", "white")
+NAMES = (
+    *("amber", "black", "coral", "green", "ivory", "lemon", "olive", "white", "azure", "beige"),
+    *("brown", "cream", "khaki", "maple", "ochre", "peach", "rusty", "sandy", "straw", "umber"),
+)
 """Names of the files; each holds its name."""
 
 Kind = Literal["copy", "move", "delete", "empty"]
