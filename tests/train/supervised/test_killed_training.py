@@ -22,7 +22,7 @@ from hud.eval import StopSignal
 from hud.eval.job import Job
 from hud.platform.models.checkpoint_files import SAMPLER, STATE
 from hud.train.monitoring.progress import Reporter
-from hud.train.supervised import warm_up as warm_up_room
+from hud.train.supervised import supervised_run
 from hud.train.supervised.config import SupervisedConfig
 from hud.train.supervised.supervised_run import learn_from
 
@@ -142,7 +142,7 @@ async def test_a_stopped_training_goes_on_and_a_finished_one_says_so(job):
 
 @pytest.mark.slow
 async def test_held_out_tasks_are_scored_and_the_run_is_in_the_journal(job, monkeypatch):
-    monkeypatch.setattr(warm_up_room, "_SAVE_EVERY", 10)
+    monkeypatch.setattr(supervised_run, "_SAVE_EVERY", 10)
     heard = Steps()
     config = SupervisedConfig(model="m", jobs=[job], eval_every=8, max_tokens=4, **SETTINGS)
     report = await learn_from(config, tasks=tasks, held_out=tasks, reporter=heard)
