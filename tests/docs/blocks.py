@@ -1,6 +1,6 @@
 """Code blocks of Markdown pages: language, place, and the marks that stand before them.
 
-A mark is an HTML comment on the line before a block:
+A mark is an HTML comment before a block, with or without a blank line between:
 
     <!-- file env.py -->           the block is a file of this name, for the blocks after it
     <!-- not run: REASON -->       the block is not executed, for this reason
@@ -65,9 +65,8 @@ def blocks_of(text: str, page: str) -> list[Block]:
             continue
         assert token.map is not None
         first = token.map[0]
-        before = lines[first - 1].lstrip() if token.type == "fence" and first else ""
-        if token.type == "code_block" and first > 1:
-            before = lines[first - 2].lstrip()  # A blank line separates an indented block.
+        above = (line.lstrip() for line in reversed(lines[:first]) if line.strip())
+        before = next(above, "")
         file, not_run = _FILE.match(before), _NOT_RUN.match(before)
         fenced = token.type == "fence"
         found.append(

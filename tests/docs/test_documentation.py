@@ -195,10 +195,12 @@ def test_shown_output_is_compared():
 def test_marks_are_read():
     page = "text\n\n<!-- file env.py -->\n```python\nx = 1\n```\n\n<!-- not run: a diagram of the loop -->\n\n    a -> b\n"
     page += "\n```sh\necho hello\n```\n\n```text\nhello\n```\n"
-    one, two, three = blocks_of(page, "page.md")
+    page += "\n<!-- not run: needs an image -->\n\n```python\nx = 2\n```\n"
+    one, two, three, four = blocks_of(page, "page.md")
     assert (one.file, one.line, one.language) == ("env.py", 5, "python")
     assert (two.not_run, two.language) == ("a diagram of the loop", "sh")
     assert (three.text, three.output) == ("echo hello\n", "hello\n")
+    assert four.not_run == "needs an image"
 
 
 @pytest.mark.parametrize(
