@@ -9,12 +9,9 @@ and how many calls lie between symptom and cause. Writes curriculum.json beside 
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import os
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,20 +22,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 import demo
 import world
 from records import circumstances
-from sizes import SMALLEST, size
+from sizes import size
 
 from demo_driver import Progress
-from gain_tables import PAGE, curricula
+from gain_tables import curricula
 from hud import Taskset
 from hud.client import connect
-from hud.eval import StopSignal
 from hud.train.config import TrainConfig
-from hud.train.loop import train
 from hud.train.monitoring.guard import guard_record
-from hud.train.monitoring.progress import Reporter, Score
-from page_tables import write_table
+from rollouts_to_score import (
+    groups_of,
+    held_out_scores,
+    recorded,
+    run_benchmark,
+    steps_to,
+    train_fork,
+)
 
-RECORD = Path(__file__).with_suffix(".json")
 SEEDS = range(size(5, 1))
 CURRICULA = ("uniform", "signal")
 TARGETS = (0.6, 0.7, 0.75)
@@ -52,43 +52,24 @@ EVERY = 3
 """Steps between held-out scores."""
 
 
-class UntilTarget(Reporter):
-    """Asks a training run to stop at the last target."""
-
-    def __init__(self) -> None:
-        self.stop = StopSignal()
-
-    def scored(self, score: Score) -> None:
-        if score.mean >= TARGETS[-1]:
-            self.stop.request()
-
-
 async def played(curriculum: str, seed: int, tasks: Taskset, held_out: Taskset) -> dict[str, Any]:
     """Train a fork of the warmed-up policy to the last target, and return what it took to each."""
-    name = f"{curriculum}-{seed}"
-    client = connect()
-    if all(one["model_name"] != name for one in (await client.get("/v2/models"))["items"]):
-        await client.post("/v2/models/fork", {"source_model_id": demo.TEACHER, "name": name})
-    until = UntilTarget()
-    settings = {**demo.GRPO, "model": name, "steps": STEPS, "seed": seed, "eval_every": EVERY}
-    config = TrainConfig(**settings, curriculum=curriculum)
-    report = await train(config, tasks=tasks, held_out=held_out, reporter=until, stop=until.stop)
-    run = await client.get(f"/v2/training-runs/{report.run_id}")
-    groups = [int(row["metrics"]["groups_drawn:sum"]) for row in report.history]
+    settings = {**demo.GRPO, "steps": STEPS, "seed": seed, "eval_every": EVERY}
+    config = TrainConfig(model=f"{curriculum}-{seed}", curriculum=curriculum, **settings)
+    report = await train_fork(demo.TEACHER, config, TARGETS[-1], tasks, held_out)
+    run = await connect().get(f"/v2/training-runs/{report.run_id}")
+    groups = groups_of(report)
     empty = sum(row["metrics"]["groups_without_spread:sum"] for row in report.history)
-    reached = {
-        target: next((one.step for one in report.scores if one.mean >= target), len(groups))
-        for target in TARGETS
-    }
     return {
         "curriculum": curriculum,
         "seed": seed,
         "rollouts": {
-            str(target): sum(groups[:steps]) * config.group for target, steps in reached.items()
+            str(target): sum(groups[: steps_to(report, target)]) * config.group
+            for target in TARGETS
         },
         "without_signal": round(empty / sum(groups), 4) if groups else 0.0,
         "alarms": [one.name for one in guard_record(run["state"]).alarms if one.guarded],
-        "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
+        "held_out": held_out_scores(report),
     }
 
 
@@ -114,31 +95,14 @@ async def measure(folder: Path) -> dict[str, Any]:
             await phase()
         (folder / "taught").touch()
     tasks, held_out = with_kind(made.tasks), Taskset("held-out", list(made.held_out)[:HELD_OUT])
-    runs = []
-    for seed, curriculum in product(SEEDS, CURRICULA):
-        done = folder / f"{curriculum}-{seed}.json"
-        if not done.exists():
-            run = await played(curriculum, seed, tasks, held_out)
-            done.write_text(json.dumps(run) + "\n")
-        runs.append(json.loads(done.read_text()))
-        print(json.dumps(runs[-1]), flush=True)
+    runs = [
+        await recorded(
+            folder / f"{curriculum}-{seed}.json", partial(played, curriculum, seed, tasks, held_out)
+        )
+        for seed, curriculum in product(SEEDS, CURRICULA)
+    ]
     return {**circumstances(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "runs": runs}
 
 
-def main() -> None:
-    """Read the command line, measure, record, and print the table."""
-    parser = argparse.ArgumentParser(description="Rollouts to a held-out score, by curriculum.")
-    parser.add_argument("--folder", type=Path, default=Path(".curriculum"))
-    folder = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ["HUD_HOME"] = str((folder / "home").resolve())
-    os.environ.pop("HUD_API_URL", None)
-    record = asyncio.run(measure(folder))
-    print(curricula(record))
-    if not SMALLEST:
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        write_table(PAGE, curricula(record))
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark("Rollouts to a held-out score, by curriculum.", __file__, measure, curricula)

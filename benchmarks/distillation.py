@@ -10,13 +10,11 @@ distilled from the student's own beginning. Writes distillation.json beside this
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
-import os
 import random
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,21 +22,24 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 
 from records import circumstances
-from sizes import SMALLEST, size
+from sizes import size
 
-from gain_tables import PAGE, distillation
+from gain_tables import distillation
 from hud import Environment, Taskset
 from hud.agents import create_agent
 from hud.client import connect
-from hud.eval import StopSignal
 from hud.eval.results.intervals import clustered_interval
 from hud.train.config import TrainConfig
-from hud.train.loop import train
-from hud.train.monitoring.progress import Reporter, Score
 from hud.train.supervised.supervised_run import warm_up
-from page_tables import write_table
+from rollouts_to_score import (
+    groups_of,
+    held_out_scores,
+    recorded,
+    run_benchmark,
+    steps_to,
+    train_fork,
+)
 
-RECORD = Path(__file__).with_suffix(".json")
 SEEDS = range(size(5, 1))
 METHODS: dict[str, dict[str, Any]] = {
     "distillation": {"teacher": "teacher"},
@@ -128,28 +129,12 @@ async def score_of(model: str, tasks: Taskset) -> dict[str, float]:
     }
 
 
-class UntilTarget(Reporter):
-    """Asks a training run to stop at a held-out score."""
-
-    def __init__(self, target: float) -> None:
-        self.stop, self.target = StopSignal(), target
-
-    def scored(self, score: Score) -> None:
-        if score.mean >= self.target:
-            self.stop.request()
-
-
 async def played(
     method: str, seed: int, target: float, tasks: Taskset, held_out: Taskset
 ) -> dict[str, Any]:
     """Train a fork of the student to the target, and return the rollouts that it took."""
-    name = f"{method.lower()}-{seed}"
-    client = connect()
-    if all(row["model_name"] != name for row in (await client.get("/v2/models"))["items"]):
-        await client.post("/v2/models/fork", {"source_model_id": "student", "name": name})
-    until = UntilTarget(target)
     config = TrainConfig(
-        model=name,
+        model=f"{method.lower()}-{seed}",
         steps=STEPS[method],
         seed=seed,
         lr=1e-3,
@@ -157,16 +142,15 @@ async def played(
         **SETTINGS,
         **METHODS[method],
     )
-    report = await train(config, tasks=tasks, held_out=held_out, reporter=until, stop=until.stop)
-    groups = [int(row["metrics"]["groups_drawn:sum"]) for row in report.history]
-    step = next((score.step for score in report.scores if score.mean >= target), None)
+    report = await train_fork("student", config, target, tasks, held_out)
+    step = steps_to(report, target)
     return {
         "method": method,
         "seed": seed,
         "reached": step is not None,
-        "rollouts": sum(groups[: len(groups) if step is None else step]) * config.group,
+        "rollouts": sum(groups_of(report)[:step]) * config.group,
         "seconds": round(report.seconds),
-        "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
+        "held_out": held_out_scores(report),
     }
 
 
@@ -181,32 +165,16 @@ async def measure(folder: Path) -> dict[str, Any]:
         (folder / "scores.json").write_text(json.dumps(scores))
     scores = json.loads((folder / "scores.json").read_text())
     print(json.dumps(scores), flush=True)
-    runs = []
-    for method, seed in product(METHODS, SEEDS):
-        done = folder / f"{method}-{seed}.json"
-        if not done.exists():
-            run = await played(method, seed, scores["teacher"]["low"], tasks, held_out)
-            done.write_text(json.dumps(run) + "\n")
-        runs.append(json.loads(done.read_text()))
-        print(json.dumps(runs[-1]), flush=True)
+    target = scores["teacher"]["low"]
+    runs = [
+        await recorded(
+            folder / f"{method}-{seed}.json", partial(played, method, seed, target, tasks, held_out)
+        )
+        for method, seed in product(METHODS, SEEDS)
+    ]
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return {**circumstances(), "at": at, "scores": scores, "runs": runs}
 
 
-def main() -> None:
-    """Read the command line, measure, record, and print the table."""
-    parser = argparse.ArgumentParser(description="Rollouts to a teacher's held-out score.")
-    parser.add_argument("--folder", type=Path, default=Path(".distillation"))
-    folder = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ["HUD_HOME"] = str((folder / "home").resolve())
-    os.environ.pop("HUD_API_URL", None)
-    record = asyncio.run(measure(folder))
-    print(distillation(record))
-    if not SMALLEST:
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        write_table(PAGE, distillation(record))
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark("Rollouts to a teacher's held-out score.", __file__, measure, distillation)

@@ -4,7 +4,7 @@ turn_credit.py write."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -82,11 +82,9 @@ def curricula(record: dict[str, Any]) -> str:
             for curriculum in ("uniform", "signal")
         ]
         differences = [signal - uniform for uniform, signal in zip(*sides, strict=True)]
-        mean, reach = fmean(differences), T * stdev(differences) / len(differences) ** 0.5
         cells = [" ".join(f"{one:,}" for one in side) for side in sides]
         cells += [f"{fmean(side):,.0f}" for side in sides]
-        spread = f"{mean:+,.0f} [{mean - reach:+,.0f}, {mean + reach:+,.0f}]"
-        lines.append(f"| {target} | {' | '.join(cells)} | {spread} |")
+        lines.append(f"| {target} | {' | '.join(cells)} | {over_seeds(differences, '+,.0f')} |")
     return "\n".join(lines)
 
 
@@ -100,11 +98,10 @@ def turn_credit(record: dict[str, Any]) -> str:
     for run in record["runs"]:
         sides.setdefault(run["side"], []).append(run["rollouts"])
     for side, rollouts in sides.items():
-        mean, reach = fmean(rollouts), T * stdev(rollouts) / len(rollouts) ** 0.5
         by_seed = " ".join(f"{number:,}" for number in rollouts)
-        interval = f"{mean:,.0f} [{mean - reach:,.0f}, {mean + reach:,.0f}]"
-        share = f"{mean / fmean(sides['per run']):.2f}"
-        lines.append(f"| {record['target']} | {side} | {by_seed} | {interval} | {share} |")
+        share = f"{fmean(rollouts) / fmean(sides['per run']):.2f}"
+        cells = [str(record["target"]), side, by_seed, over_seeds(rollouts, ",.0f"), share]
+        lines.append(f"| {' | '.join(cells)} |")
     null = record["null"]
     highest = max(score for _, score in null["held_out"])
     played = f"{null['rollouts']:,}"
@@ -129,6 +126,12 @@ def distillation(record: dict[str, Any]) -> str:
         share = f"{fmean(parts):.2f}, {max(parts):.2f}" if method == "distillation" else ""
         lines.append(f"| {method} | {cells} | {fmean(rollouts):,.0f} | {share} |")
     return "\n".join(lines)
+
+
+def over_seeds(values: Sequence[float], form: str) -> str:
+    """Return the mean and its 95% interval over five seeds, each number in this format."""
+    mean, reach = fmean(values), T * stdev(values) / len(values) ** 0.5
+    return f"{mean:{form}} [{mean - reach:{form}}, {mean + reach:{form}}]"
 
 
 def shown(rewards: Rewards) -> str:

@@ -11,14 +11,11 @@ turns, and advantages that change places within each group. Writes turn_credit.j
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import os
 import random
 import sys
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -27,24 +24,28 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 
 from records import circumstances
-from sizes import SMALLEST, size
+from sizes import size
 
-from gain_tables import PAGE, turn_credit
+from gain_tables import turn_credit
 from hud import Environment, Taskset
 from hud.agents import ScriptedAgent
 from hud.client import connect
 from hud.environment import Answer
-from hud.eval import Job, StopSignal
+from hud.eval import Job
 from hud.trace import ChatMessage, ToolCall, ToolSpec, Trace
 from hud.train.config import TrainConfig
-from hud.train.loop import train
-from hud.train.monitoring.progress import Reporter, Score
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
 from hud.train.supervised.supervised_run import warm_up
-from page_tables import write_table
+from rollouts_to_score import (
+    groups_of,
+    held_out_scores,
+    recorded,
+    run_benchmark,
+    steps_to,
+    train_fork,
+)
 
-RECORD = Path(__file__).with_suffix(".json")
 BASE = "walker"
 SIZES = {"vocab_size": 512, "hidden": 64, "layers": 2, "max_context": 2048}
 DOORS = 8
@@ -115,17 +116,6 @@ def walker(seed: int) -> ScriptedAgent:
     return ScriptedAgent(play, name="walker")
 
 
-class UntilTarget(Reporter):
-    """Requests a training run's stop at the target."""
-
-    def __init__(self) -> None:
-        self.stop = StopSignal()
-
-    def scored(self, score: Score) -> None:
-        if score.mean >= TARGET:
-            self.stop.request()
-
-
 async def make_base(tasks: Taskset) -> None:
     """Make the base: a random transformer that imitates the walker."""
     job = await Job.start("walker", group=IMITATED_RUNS // TRAINED)
@@ -142,24 +132,23 @@ async def make_base(tasks: Taskset) -> None:
 async def trained(side: str, seed: int, steps: int, null: bool = False) -> dict[str, Any]:
     """Train a fork of the base to the target; return the rollouts that it took, and its held-out scores."""
     tasks, held_out = splits()
-    name = f"{side.replace(' ', '-')}-{seed}"
-    client, started = connect(), perf_counter()
-    models = (await client.get("/v2/models"))["items"]
-    if all(model["model_name"] != name for model in models):
-        await client.post("/v2/models/fork", {"source_model_id": BASE, "name": name})
-    until = UntilTarget()
+    started = perf_counter()
     config = TrainConfig(
-        model=name, steps=steps, seed=seed, shuffle_advantages=null, **GRPO, **SIDES[side]
+        model=f"{side.replace(' ', '-')}-{seed}",
+        steps=steps,
+        seed=seed,
+        shuffle_advantages=null,
+        **GRPO,
+        **SIDES[side],
     )
-    report = await train(config, tasks=tasks, held_out=held_out, reporter=until, stop=until.stop)
-    groups = [int(row["metrics"]["groups_drawn:sum"]) for row in report.history]
-    reached = next((score.step for score in report.scores if score.mean >= TARGET), None)
+    report = await train_fork(BASE, config, TARGET, tasks, held_out)
+    reached = steps_to(report, TARGET)
     return {
         "side": side,
         "seed": seed,
         "reached": reached is not None,
-        "rollouts": sum(groups[:reached]) * config.group,
-        "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
+        "rollouts": sum(groups_of(report)[:reached]) * config.group,
+        "held_out": held_out_scores(report),
         "seconds": round(perf_counter() - started),
     }
 
@@ -177,31 +166,16 @@ async def measure(folder: Path) -> dict[str, Any]:
         await make_base(splits()[0])
         (folder / "taught").touch()
     plan = [(side, seed, STEPS, False) for seed, side in product(SEEDS, SIDES)]
-    runs = []
-    for side, seed, steps, null in [*plan, ("per turn", NULL_SEED, size(20, 1), True)]:
-        done = folder / f"{side.replace(' ', '-')}-{seed}.json"
-        if not done.exists():
-            done.write_text(json.dumps(await trained(side, seed, steps, null)) + "\n")
-        runs.append(json.loads(done.read_text()))
-        print(json.dumps(runs[-1]), flush=True)
+    runs = [
+        await recorded(
+            folder / f"{side.replace(' ', '-')}-{seed}.json",
+            partial(trained, side, seed, steps, null),
+        )
+        for side, seed, steps, null in [*plan, ("per turn", NULL_SEED, size(20, 1), True)]
+    ]
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return {**circumstances(), "at": at, "target": TARGET, "runs": runs[:-1], "null": runs[-1]}
 
 
-def main() -> None:
-    """Read the command line, measure, record, and print the table."""
-    parser = argparse.ArgumentParser(description="Rollouts to a held-out score, by turn and run.")
-    parser.add_argument("--folder", type=Path, default=Path(".turn-credit"))
-    folder = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ["HUD_HOME"] = str((folder / "home").resolve())
-    os.environ.pop("HUD_API_URL", None)
-    record = asyncio.run(measure(folder))
-    if not SMALLEST:
-        print(turn_credit(record))
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        write_table(PAGE, turn_credit(record))
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark("Rollouts to a held-out score, by turn and run.", __file__, measure, turn_credit)

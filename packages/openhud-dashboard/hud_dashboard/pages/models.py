@@ -19,7 +19,7 @@ from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.serving.calls import MoveHead
 from hud.platform.serving.token_engine import EngineDownError
-from hud.train.monitoring.plots import loss_per_token
+from hud.train.monitoring.loss_metrics import loss_per_token
 from hud_dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud_dashboard.queries.model_tree import HEIGHT, rows_of, width_of
 

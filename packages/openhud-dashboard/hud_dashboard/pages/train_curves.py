@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hud.train.monitoring.plots import HELD_OUT_LOSS, is_rounding, loss_per_token, smoothed
+from hud.train.monitoring.loss_metrics import HELD_OUT_LOSS, loss_per_token
+from hud.train.monitoring.plots import is_rounding, smoothed
 from hud.train.monitoring.progress import Score, SetScore
 
 Metrics = Mapping[str, float]

@@ -18,7 +18,7 @@ from hud.eval.runtimes.containers.contained_environment import (
     contained_environment,
 )
 from hud.eval.runtimes.containers.container import ContainerSpec
-from hud.eval.runtimes.containers.container_engine import find_container_engine
+from hud.eval.runtimes.containers.container_engine import find_container_engine, last_line
 from hud.eval.runtimes.containers.images import build_command, has_image
 from hud.eval.runtimes.remote import path_of
 from hud.eval.runtimes.rollout_runtime import RolloutRuntime
@@ -110,8 +110,7 @@ async def _build(folder: Path, image: str) -> None:
     )
     printed, _ = await process.communicate()
     if process.returncode != 0:
-        lines = printed.decode("utf-8", "replace").strip().splitlines()
-        reason = lines[-1] if lines else f"status {process.returncode}"
+        reason = last_line(printed, process.returncode)
         raise UsageError(f"{folder / DOCKERFILE} cannot be built: {reason}")
 
 

@@ -10,7 +10,11 @@ from pathlib import Path
 
 from hud.environment.workspace.sandbox.root_image import RootImage
 from hud.errors import InfrastructureFault, UsageError
-from hud.eval.runtimes.containers.container_engine import ContainerEngine, container_engine
+from hud.eval.runtimes.containers.container_engine import (
+    ContainerEngine,
+    container_engine,
+    last_line,
+)
 from hud.eval.runtimes.containers.images import build_command
 from hud_integrations.containers.build_context import BuildContext
 from hud_integrations.containers.dockerfile_build import UnsupportedBuild, build_without_daemon
@@ -76,6 +80,5 @@ def _run(engine: ContainerEngine, command: list[str], variables: dict[str, str])
         check=False,
     )
     if done.returncode != 0:
-        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
-        reason = lines[-1] if lines else f"status {done.returncode}"
+        reason = last_line(done.stdout, done.returncode)
         raise UsageError(f"{engine.program} {command[1]}: {reason}")

@@ -19,7 +19,7 @@ class UnknownValue(Exception):
 def expand(text: str, variables: Mapping[str, str], escape: str) -> str:
     """Return a text with its variables substituted, without quotes and escapes.
 
-    Raises `UnknownValue` for a variable that `known` lacks, and for text that BuildKit would refuse.
+    Raises `UnknownValue` for a variable that `variables` lacks, and for text that BuildKit would refuse.
     """
     scan = _Scan(text, variables, escape)
     result = scan.until("")
@@ -52,7 +52,7 @@ class _Scan:
     """One pass over a text, from left to right."""
 
     def __init__(self, text: str, variables: Mapping[str, str], escape: str) -> None:
-        self._text, self._known, self._escape = text, variables, escape
+        self._text, self._variables, self._escape = text, variables, escape
         self._position = 0
         self.unknown = False
         """True once a value was needed that is not known."""
@@ -103,8 +103,8 @@ class _Scan:
         if braced and not self._text.startswith("}", self._position):
             return self._alternative(name[0])
         self._take(braced)
-        self.unknown |= name[0] not in self._known
-        return self._known.get(name[0], "")
+        self.unknown |= name[0] not in self._variables
+        return self._variables.get(name[0], "")
 
     def _alternative(self, name: str) -> str:
         """Return `${NAME:-word}`, `${NAME:+word}` or `${NAME:?word}`; without the colon an empty value is a value."""
@@ -116,7 +116,7 @@ class _Scan:
         unknown_before, self.unknown = self.unknown, False
         word = self.until("}")
         unknown_word, self.unknown = self.unknown, unknown_before
-        value = self._known.get(name)
+        value = self._variables.get(name)
         is_set = bool(value) if operator[0].startswith(":") else value is not None
         if operator[0].endswith("+"):
             self.unknown |= is_set and unknown_word

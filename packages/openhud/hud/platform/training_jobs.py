@@ -93,41 +93,48 @@ class TrainingJobs:
         Those are the other jobs of its training run, and the jobs of subagents that their runs called. Jobs without either are left out.
         """
         jobs = tables.jobs
-        caller = jobs.alias("caller")
-        own = sa.select(jobs.c.id, jobs.c.training_run_id).where(jobs.c.id.in_(job_ids))
+        columns = (jobs.c.id, jobs.c.training_run_id, jobs.c.purpose)
         with self.store.read() as connection:
-            runs = {row.id: row.training_run_id for row in connection.execute(own)}
-            trained = {run for run in runs.values() if run is not None}
-            of_run = (
-                sa.select(jobs.c.training_run_id.label("key"), jobs.c.purpose, sa.func.count())
-                .where(jobs.c.training_run_id.in_(trained), jobs.c.team_id == self.team)
-                .group_by(jobs.c.training_run_id, jobs.c.purpose)
-            )
-            key = sa.func.coalesce(caller.c.training_run_id, caller.c.id).label("key")
-            called = (
-                sa.select(key, jobs.c.purpose, sa.func.count())
-                .join(caller, caller.c.id == jobs.c.called_by)
-                .where(
-                    sa.or_(caller.c.id.in_(job_ids), caller.c.training_run_id.in_(trained)),
-                    jobs.c.team_id == self.team,
-                )
-                .group_by(key, jobs.c.purpose)
-            )
-            counts: dict[str, dict[str, int]] = {}
-            for query in (of_run, called):
-                for row in connection.execute(query):
-                    counts.setdefault(row[0], {})[row[1]] = row[2]
-            purposes = sa.select(jobs.c.id, jobs.c.purpose).where(jobs.c.id.in_(job_ids))
-            own_purpose = {row.id: row.purpose for row in connection.execute(purposes)}
+            own = connection.execute(sa.select(*columns).where(jobs.c.id.in_(job_ids))).all()
+            trained = {job.training_run_id for job in own if job.training_run_id is not None}
+            counts = self._counts_under(connection, job_ids, trained)
         shown: dict[str, dict[str, Any]] = {}
-        for job_id, run in runs.items():
-            folded = dict(counts.get(run or job_id, {}))
+        for job in own:
+            run = job.training_run_id
+            folded = dict(counts.get(run or job.id, {}))
             if run is not None:
-                folded[own_purpose[job_id]] -= 1
+                folded[job.purpose] -= 1
             folded = {purpose: count for purpose, count in folded.items() if count}
             if run is not None or folded:
-                shown[job_id] = {"run": run, "folded": folded}
+                shown[job.id] = {"run": run, "folded": folded}
         return shown
+
+    def _counts_under(
+        self, connection: sa.Connection, job_ids: Collection[str], runs: Collection[str]
+    ) -> dict[str, dict[str, int]]:
+        """Return the numbers of jobs by purpose, by the training run or the calling job that they belong to."""
+        jobs = tables.jobs
+        caller = jobs.alias("caller")
+        of_run = (
+            sa.select(jobs.c.training_run_id.label("key"), jobs.c.purpose, sa.func.count())
+            .where(jobs.c.training_run_id.in_(runs), jobs.c.team_id == self.team)
+            .group_by(jobs.c.training_run_id, jobs.c.purpose)
+        )
+        key = sa.func.coalesce(caller.c.training_run_id, caller.c.id).label("key")
+        called = (
+            sa.select(key, jobs.c.purpose, sa.func.count())
+            .join(caller, caller.c.id == jobs.c.called_by)
+            .where(
+                sa.or_(caller.c.id.in_(job_ids), caller.c.training_run_id.in_(runs)),
+                jobs.c.team_id == self.team,
+            )
+            .group_by(key, jobs.c.purpose)
+        )
+        counts: dict[str, dict[str, int]] = {}
+        for query in (of_run, called):
+            for row in connection.execute(query):
+                counts.setdefault(row[0], {})[row[1]] = row[2]
+        return counts
 
     def run_of(self, job: dict[str, Any]) -> str | None:
         """Return the id of the training run of a job (see `records.find_job`), or None."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
-from hud.train.monitoring.plots import HELD_OUT_LOSS
+from hud.train.monitoring.loss_metrics import held_out_losses
 
 if TYPE_CHECKING:
     from hud.train.monitoring.progress import Score
@@ -68,11 +68,7 @@ def _best_of(scores: Sequence[Score]) -> set[str]:
 
 def _best_by_loss(nodes: Mapping[int, str], history: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the checkpoint with the lowest held-out loss, if it has one."""
-    losses = {
-        row["step"] + 1: row["metrics"][HELD_OUT_LOSS]
-        for row in history
-        if HELD_OUT_LOSS in row["metrics"]
-    }
+    losses = held_out_losses(history)
     if not losses:
         return set()
     best = min(losses, key=lambda done: losses[done])

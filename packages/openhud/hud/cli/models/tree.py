@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hud.cli.output import Column, count, header, number, row
-from hud.train.monitoring.plots import loss_per_token
+from hud.train.monitoring.loss_metrics import loss_per_token
 
 _SHORTEST_FOLD = 4
 """Minimum length of a folded stretch of checkpoints."""

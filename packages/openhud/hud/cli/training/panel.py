@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hud.cli.output import Column, about, console, count, header, number, row, seconds
 from hud.eval.results.intervals import bounds, with_interval
-from hud.train.monitoring.plots import loss_per_token
+from hud.train.monitoring.loss_metrics import loss_per_token
 from hud.train.monitoring.progress import Phase, Reporter, Score
 
 if TYPE_CHECKING:

@@ -33,19 +33,15 @@ class ServedTeacher:
     def __init__(self, model: ProviderModel) -> None:
         self._model = model
 
-    def check(self, student: str, chat: ChatFormat) -> None:
-        """Raise `UsageError` if the server's tokenizer is another one, or it does not tell."""
-        added = chat.tokenizer.get_added_tokens_decoder().values()
+    def has_tokens_of(self, student: ChatFormat) -> bool:
+        """Return whether the server's tokenizer encodes a probe as the student's. Raises `UsageError` if it does not tell."""
+        added = student.tokenizer.get_added_tokens_decoder().values()
         controls = [token.content for token in added if token.special][:_MOST_CONTROLS]
         text = PROBE + "".join(controls)
         body = {"prompt": text, "add_special_tokens": False}
         answer = asyncio.run(self._ask([(self._url("/tokenize"), body)]))[0]
-        own = chat.tokenizer.encode(text, add_special_tokens=False).ids
-        if answer.get("tokens") != own:
-            raise UsageError(
-                f"The teacher {self._model.name!r} has another tokenizer than {student!r}, so that it cannot score the student's "
-                f"tokens; learn from its runs: hud eval TASKS {self._model.name} --all, then hud train {student} TASKS --from JOB."
-            )
+        own: list[int] = student.tokenizer.encode(text, add_special_tokens=False).ids
+        return bool(answer.get("tokens") == own)
 
     def score(self, datums: Sequence[Datum]) -> list[Datum]:
         """Return the datums with the teacher's logprobs as their reference.

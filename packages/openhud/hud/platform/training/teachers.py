@@ -40,23 +40,25 @@ class Teacher:
                 f"{student.slug!r} cannot be its own teacher; leave the teacher out for the KL to its base."
             )
         chat = policies.serving(student).policy.chat
+        teacher: Teacher | ServedTeacher
         if model.config.provider is not None:
             secrets = Secrets(registry.home, student.team_id)
-            served = ServedTeacher(registered_model(model, model.config.provider, secrets))
-            served.check(student.slug, chat)
-            return served
-        if model.config.backend is not None:
-            raise UsageError(
-                f"The teacher {model.slug!r} has no weights on this platform, so that it scores no tokens; learn from its runs: "
-                f"hud eval TASKS {model.slug} --all, then hud train {student.slug} TASKS --from JOB."
+            teacher = ServedTeacher(registered_model(model, model.config.provider, secrets))
+        elif model.config.backend is not None:
+            raise _unable(
+                model, student, "has no weights on this platform, so that it scores no tokens"
             )
-        teacher = Teacher(policies, model)
-        if not _same_tokens(chat, teacher._policy.chat):
-            raise UsageError(
-                f"The teacher {model.slug!r} has another tokenizer than {student.slug!r}, so that it cannot score the student's "
-                f"tokens; learn from its runs: hud eval TASKS {model.slug} --all, then hud train {student.slug} TASKS --from JOB."
-            )
+        else:
+            teacher = Teacher(policies, model)
+        if not teacher.has_tokens_of(chat):
+            reason = f"has another tokenizer than {student.slug!r}, so that it cannot score the student's tokens"
+            raise _unable(model, student, reason)
         return teacher
+
+    def has_tokens_of(self, student: ChatFormat) -> bool:
+        """Return whether every token id has the same text for both."""
+        own = self._policy.chat.tokenizer
+        return bool(student.tokenizer.get_vocab() == own.get_vocab())
 
     def score(self, datums: Sequence[Datum]) -> list[Datum]:
         """Return the datums with the teacher's logprobs as their reference. Raises `UsageError` beyond its context."""
@@ -75,6 +77,8 @@ class Teacher:
         return self._policies.policy(self._model, None)
 
 
-def _same_tokens(student: ChatFormat, teacher: ChatFormat) -> bool:
-    """Return whether every token id has the same text for both."""
-    return bool(student.tokenizer.get_vocab() == teacher.tokenizer.get_vocab())
+def _unable(teacher: ModelRecord, student: ModelRecord, reason: str) -> UsageError:
+    return UsageError(
+        f"The teacher {teacher.slug!r} {reason}; learn from its runs: hud eval TASKS {teacher.slug} --all, then "
+        f"hud train {student.slug} TASKS --from JOB."
+    )

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from hud.eval.results.intervals import with_interval
-from hud.train.monitoring.plots import HELD_OUT_LOSS, INITIAL_LOSS, loss_per_token
+from hud.train.monitoring.loss_metrics import HELD_OUT_LOSS, INITIAL_LOSS, loss_per_token
 from hud.train.monitoring.progress import Score
 from hud.train.monitoring.reward_changes import (
     WIDTH,
@@ -355,7 +355,8 @@ def _losses(steps: Steps) -> Iterator[Alarm]:
 
 def _held_out_loss(steps: Steps, losses: Sequence[tuple[int, float]]) -> Iterator[Alarm]:
     """Yield an alarm where the two newest held-out losses are above the best and the loss of training fell meanwhile."""
-    held_out = held_out_losses(steps)
+    initial = [(0, metrics[INITIAL_LOSS]) for _, metrics in steps[:1] if INITIAL_LOSS in metrics]
+    held_out = initial + _series(steps, HELD_OUT_LOSS)
     if len(held_out) < 3:
         return
     best, least = min(held_out[:-2], key=lambda pair: pair[1])
@@ -373,12 +374,6 @@ def _held_out_loss(steps: Steps, losses: Sequence[tuple[int, float]]) -> Iterato
             guarded=True,
             best=best,
         )
-
-
-def held_out_losses(steps: Steps) -> list[tuple[int, float]]:
-    """Return the measured held-out losses per token of a supervised run, by the number of steps done."""
-    first = [(0, metrics[INITIAL_LOSS]) for _, metrics in steps[:1] if INITIAL_LOSS in metrics]
-    return first + _series(steps, HELD_OUT_LOSS)
 
 
 def _numbers(steps: Steps) -> Iterator[Alarm]:

@@ -6,16 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hud.train.monitoring.loss_metrics import held_out_losses, loss_per_token
 from hud.train.monitoring.progress import Score
 
 _ROUNDING = {"kl": 1e-7, "gap": 2e-5}
 """Largest KL (k3) and logprob gap, in nats, that come of float32 alone at the weights that sampled."""
-PAIR_LOSS = "preference_loss:mean"
-"""Metric of a DPO step: mean loss of its pairs, in nats; log 2 where policy and reference agree."""
-HELD_OUT_LOSS = "held_out_loss:mean"
-"""Metric: loss per token of runs that are not trained on, after the step."""
-INITIAL_LOSS = "initial_held_out_loss:mean"
-"""Metric of the first step: that loss before training."""
 _BLUE, _ORANGE, _GREY = "#2a6fbb", "#d9772b", "#9aa5b1"
 
 
@@ -54,11 +49,7 @@ def draw_curves(
         axes.set_xlabel("step", fontsize=8)
         if values:
             axes.plot(list(values), list(values.values()), color=_BLUE, linewidth=1.2)
-        measured = {
-            row["step"] + 1: row["metrics"][HELD_OUT_LOSS]
-            for row in history
-            if quantity == "loss" and HELD_OUT_LOSS in row["metrics"]
-        }
+        measured = held_out_losses(history) if quantity == "loss" else {}
         if measured:
             axes.plot(
                 list(measured), list(measured.values()), color=_ORANGE, marker="o", markersize=3
@@ -79,14 +70,6 @@ def smoothed(values: Sequence[float], width: int = 5) -> list[float]:
         sum(values[max(0, place - width + 1) : place + 1]) / min(place + 1, width)
         for place in range(len(values))
     ]
-
-
-def loss_per_token(metrics: Mapping[str, float]) -> float | None:
-    """Return the loss per action token, or that of a pair of preferences; None without any."""
-    if PAIR_LOSS in metrics:
-        return metrics[PAIR_LOSS]
-    tokens = metrics.get("action_tokens:sum")
-    return metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
 
 
 def _rewards(

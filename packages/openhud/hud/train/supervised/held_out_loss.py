@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hud.learning.wire_types import TrajectoryPayload
 from hud.train.learner import Learner
-from hud.train.monitoring.plots import HELD_OUT_LOSS, INITIAL_LOSS
+from hud.train.monitoring.loss_metrics import HELD_OUT_LOSS, INITIAL_LOSS
 from hud.train.rollouts.seeds import seed_of
 from hud.train.supervised.config import SupervisedConfig
 from hud.train.supervised.examples import TokenizedRuns

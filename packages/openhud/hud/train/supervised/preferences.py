@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from hud.durable_files import read_object, write_file
 from hud.errors import UsageError
 from hud.learning.wire_types import TrajectoryPayload
-from hud.train.monitoring.plots import PAIR_LOSS
+from hud.train.monitoring.loss_metrics import PAIR_LOSS
 from hud.train.supervised.examples import TokenizedRuns, task_key
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from hud.learning.schedules import ScheduleName
 from hud.learning.wire_types import TrajectoryPayload
 from hud.train.learner import Learner
 from hud.train.monitoring.guard import Guard, Pause
-from hud.train.monitoring.plots import HELD_OUT_LOSS, INITIAL_LOSS, draw_curves, loss_per_token
+from hud.train.monitoring.loss_metrics import INITIAL_LOSS, held_out_losses, loss_per_token
+from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.trackers import with_trackers
 from hud.train.rollouts.held_out import HeldOut, held_out_sets, overlap_note
@@ -336,9 +337,7 @@ class _Loop:
         """Return the result of the run so far."""
         run = self.run
         opening = run.history[0]["metrics"] if run.history else {}
-        measured = [
-            row["metrics"][HELD_OUT_LOSS] for row in run.history if HELD_OUT_LOSS in row["metrics"]
-        ]
+        measured = list(held_out_losses(run.history).values())
         losses: list[Any] = [loss_per_token(row["metrics"]) for row in run.history]
         return SupervisedReport(
             run_id=run.id,

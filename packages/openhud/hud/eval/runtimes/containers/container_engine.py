@@ -96,11 +96,17 @@ class ContainerEngine:
         return {**_own_variables(), **declared}
 
     def _checked(self, arguments: tuple[str, ...] | list[str], status: int | None, printed: bytes) -> str:  # fmt: skip
-        text = printed.decode("utf-8", "replace").strip()
         if status != 0:
-            reason = text.splitlines()[-1] if text else f"status {status}"
-            raise InfrastructureFault(f"{self.program} {arguments[0]}: {reason}")
-        return text
+            raise InfrastructureFault(
+                f"{self.program} {arguments[0]}: {last_line(printed, status)}"
+            )
+        return printed.decode("utf-8", "replace").strip()
+
+
+def last_line(printed: bytes, status: int | None) -> str:
+    """Return the last line that a failed command printed, else its status."""
+    lines = printed.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"status {status}"
 
 
 def _own_variables() -> dict[str, str]:

@@ -14,6 +14,7 @@ from hud.eval.runtimes.containers.container_engine import (
     ContainerEngine,
     container_engine,
     find_container_engine,
+    last_line,
 )
 
 _CHUNK = 1 << 20
@@ -86,6 +87,5 @@ def save_image(image: str, file: IO[bytes], most_bytes: int) -> None:
             packed.write(chunk)
         if process.wait() != 0:
             errors.seek(0)
-            lines = errors.read().decode("utf-8", "replace").strip().splitlines()
-            reason = lines[-1] if lines else process.returncode
+            reason = last_line(errors.read(), process.returncode)
             raise InfrastructureFault(f"{engine.program} save: {reason}")
