@@ -98,6 +98,14 @@ async def test_teachers_that_cannot_score_its_tokens_are_refused_by_name(home):
         await trainer.forward_backward(runs, teacher="o")
 
 
+async def test_a_teacher_that_is_not_there_is_refused_before_anything_is_played(home):
+    config = make_config({"model": "m", "teacher": "nobody", "steps": 1})
+    with pytest.raises(UsageError, match="no model 'nobody'"):
+        await train(config, tasks=TASKS)
+    assert (await connect().get("/v2/jobs"))["items"] == []
+    assert (await connect().get("/v2/training-runs"))["items"] == []
+
+
 def test_a_group_of_one_needs_a_teacher():
     assert make_config({"model": "m", "teacher": "t", "group": 1}).group == 1
     with pytest.raises(UsageError, match="group must be at least 2"):
