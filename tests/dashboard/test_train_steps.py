@@ -14,6 +14,7 @@ from hud.platform.store import tables
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.training.runs import TrainingRuns
+from hud.train.monitoring.progress import Score
 from hud_dashboard.pages.train_curves import charts
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -206,6 +207,15 @@ def test_a_lag_that_there_is_and_a_constant_that_is_not_are_told_apart():
     ]
     # After one step nothing is known yet: all is drawn.
     assert charts(history(**{"learning_rate": [1e-4]})) == (["reward", "learning_rate"], [])
+
+
+def test_a_supervised_run_has_a_chart_of_rewards_with_held_out_scores_alone():
+    steps = history(**{"learning_rate": [1e-4], "epoch": [1.0]})
+    assert charts(steps)[0] == ["learning_rate"]
+    assert charts(steps, [Score(0, 0.5, 0.4, 0.6, runs=8, failed=0)])[0] == [
+        "reward",
+        "learning_rate",
+    ]
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
     scores = scores_of(row["state"])
     model = _model(launching, row["model_id"])
     own_launch = launching.of_run(row["id"])
-    drawn, quiet = charts(history)
+    drawn, quiet = charts(history, scores)
     others = _others(launching, row)
     shown = _row(launching, row, {row["model_id"]: model["slug"]}) | {
         "metrics": history[-1]["metrics"] if history else {}

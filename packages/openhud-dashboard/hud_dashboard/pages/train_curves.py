@@ -33,12 +33,15 @@ MOST_OVERLAID = 4
 """Maximum number of overlaid runs in one chart."""
 
 
-def charts(history: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, str]]]:
+def charts(
+    history: Sequence[Mapping[str, Any]], scores: Sequence[Score] = ()
+) -> tuple[list[str], list[dict[str, str]]]:
     """Return the names of the charts to draw, and the uninformative ones: `{name, caption, why}`.
     A chart is uninformative if it has no values, a constant value, or only rounding errors. Metrics that were never
-    measured are in neither.
+    measured are in neither, and so is the reward of a supervised run without held-out scores.
     """
-    drawn, quiet = ["reward"], []
+    supervised = any("epoch" in row["metrics"] for row in history)
+    drawn, quiet = [] if supervised and not scores else ["reward"], []
     for name, caption in CAPTIONS.items():
         if name == "reward":
             continue
