@@ -99,6 +99,14 @@ def test_a_run_that_never_earns_ends_with_the_command_that_helps(hud):
 
 
 @pytest.mark.slow
+def test_after_a_warm_up_that_was_too_short_the_advice_is_the_same_number_of_epochs(hud):
+    hud("eval tasks.py teacher.py --all --group 2")
+    (learn,) = commands(hud(f"models create tiny --tasks tasks.py {SMALL}"), "Next: ")
+    hud("train tiny tasks.py --from latest --epochs 1")
+    assert commands(hud(f"{TRAIN} --steps 1"), "hud ") == [learn]
+
+
+@pytest.mark.slow
 def test_a_policy_that_solves_every_task_already_has_finished(hud, tmp_path):
     (tmp_path / "tasks.py").write_text(TASKS.replace("float(answer == TEAMS[subject])", "1.0"))
     hud(f"models create tiny --tasks tasks.py {SMALL}")

@@ -27,17 +27,17 @@ async def original(client: Client, model: dict[str, Any]) -> dict[str, Any]:
 
 def supervised_rate(model: dict[str, Any]) -> float:
     """Return the rate of supervised training: 1e-3 for tiny models, 1e-4 for adapters, 1e-5 for full fine-tuning."""
-    return 1e-3 if _is_tiny(model) else _pretrained_rate(model)
+    return 1e-3 if is_tiny(model) else _pretrained_rate(model)
 
 
 def reward_rate(model: dict[str, Any]) -> float:
     """Return the rate of training by reward: 1e-4 for tiny models and adapters, 1e-5 for full fine-tuning."""
-    return 1e-4 if _is_tiny(model) else _pretrained_rate(model)
+    return 1e-4 if is_tiny(model) else _pretrained_rate(model)
 
 
 def trained_part(model: dict[str, Any]) -> str:
     """Return the phrase for what is trained."""
-    if _is_tiny(model):
+    if is_tiny(model):
         return "a tiny model"
     return "an adapter" if _has_adapter(model) else "full fine-tuning"
 
@@ -46,7 +46,8 @@ def _pretrained_rate(model: dict[str, Any]) -> float:
     return LORA if _has_adapter(model) else FULL
 
 
-def _is_tiny(model: dict[str, Any]) -> bool:
+def is_tiny(model: dict[str, Any]) -> bool:
+    """Return True for a model that was created here, from random weights."""
     return str(model["config"]["source"] or "").startswith(CREATED_HERE)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hud.client import Client
 from hud.errors import NotFoundError, UsageError
 from hud.exchange.file_import import is_hub_name
-from hud.train.planning.default_rates import CREATED_HERE, original, supervised_rate
+from hud.train.planning.default_rates import is_tiny, original, supervised_rate
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -25,7 +25,7 @@ LATEST = "latest"
 """Alias of the newest job with demonstrations."""
 _JOBS = 50
 _RUNS = 500
-_STEPS_OF_A_RANDOM_MODEL = 100
+_STEPS_OF_A_TINY_MODEL = 100
 _FEW_RUNS = 100
 """Below it a batch holds few tokens: a random model takes three times the steps."""
 _BATCH = 32
@@ -98,8 +98,8 @@ async def warm_up_commands(
     demonstrations = await find_demonstrations(client, tasks)
     file = shlex.quote(source or "TASKS")
     runs = len(tasks) * 4 if demonstrations is None else demonstrations.runs
-    steps = _STEPS_OF_A_RANDOM_MODEL * (3 if runs < _FEW_RUNS else 1)
-    epochs = max(-(-steps * _BATCH // max(runs, 1)), 3) if is_random(model) else 3
+    steps = _STEPS_OF_A_TINY_MODEL * (3 if runs < _FEW_RUNS else 1)
+    epochs = max(-(-steps * _BATCH // max(runs, 1)), 3) if is_tiny(model) else 3
     job = LATEST if demonstrations is None else demonstrations.job[:12]
     learn = f"hud train {model['model_name']} {file} --from {job} --epochs {epochs}"
     return [learn] if demonstrations else [f"hud eval {file} claude --all --group 4", learn]
@@ -125,5 +125,4 @@ async def default_rate(client: Client, model: str) -> float:
 
 def is_random(model: dict[str, Any]) -> bool:
     """Return True for an untrained model that was created here."""
-    source = str(model["config"]["source"] or "")
-    return source.startswith(CREATED_HERE) and model["head_checkpoint_id"] is None
+    return is_tiny(model) and model["head_checkpoint_id"] is None
