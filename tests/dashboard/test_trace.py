@@ -66,6 +66,17 @@ async def test_a_step_shows_what_it_changed_in_files_and_in_the_state(platform, 
     assert "open[0]" in state
 
 
+async def test_a_summary_shows_where_the_conversation_was_cut(platform, web):
+    steps = conversation()
+    steps[2]["extra"] = {"compaction": {"tokens": 6100, "lost_turns": 1}}
+    page = await seen(web, f"/trace/{put_run(platform.store, steps)}")
+    assert "the conversation of 6,100 tokens was cut here; 1 turn not in it" in article(page, 3)
+    assert "cut here" not in article(page, 4)
+    steps[2]["extra"] = {"compaction": "<b>odd</b>"}
+    page = await seen(web, f"/trace/{put_run(platform.store, steps)}")
+    assert "cut here" not in article(page, 3)
+
+
 async def test_the_grade_is_a_tree_of_subscores_with_reasons(platform, web):
     page = await seen(web, f"/trace/{put_run(platform.store, conversation())}")
     aside = page[page.index("<aside") : page.index("</aside>")]

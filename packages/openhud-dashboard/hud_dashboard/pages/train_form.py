@@ -35,7 +35,7 @@ GROUPS = {
     ),
     "Sampling": (
         "runtime", "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "spare_groups", "curriculum",
-        "seed",
+        "context_policy", "compact_at", "compact_model", "seed",
     ),
     "Guard": (
         "guard", "guard_kl", "guard_reference_kl", "guard_entropy_low", "guard_entropy_high", "guard_growth", "guard_saturation",

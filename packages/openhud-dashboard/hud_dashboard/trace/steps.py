@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from hud.agents.context_window import COMPACTION
 from hud.trace.recorded_time import seconds_between
 from hud_dashboard.trace.changes import changed_files, changed_state
 from hud_dashboard.trace.grades import grade_of
@@ -52,7 +53,7 @@ _OF_SOURCE = {
     "tool": {"call", "result"},
     "subagent": {"subagent"},
 }
-_SHOWN_EXTRA = {"state", "tool", "model", "slug", "reward", "failure_kind"}
+_SHOWN_EXTRA = {"state", "tool", "model", "slug", "reward", "failure_kind", COMPACTION}
 _QUIET = (None, "", "stop", "tool_calls", "end_turn", "tool_use")
 """Finish reasons of a turn that are not shown."""
 
@@ -120,6 +121,7 @@ def shown_step(setting: Setting, step_id: int, payload: Payload) -> View:
         "task": None,
         "tokens": None,
         "state": None,
+        "cut": _cut(extra),
         "files": changed_files(extra),
         "shots": _screenshots(setting, number, extra),
         "extra": _rest(source, payload, extra),
@@ -276,6 +278,12 @@ def _task(call: Payload) -> View:
         "grade": grade_of(result) if isinstance(result, dict) else None,
         "result": None if result is None or isinstance(result, dict) else as_json(result),
     }
+
+
+def _cut(extra: Payload) -> View | None:
+    """Return the sizes of a conversation that a summary replaced; None for other steps."""
+    cut = dict_of(extra.get(COMPACTION))
+    return {name: number_of(cut.get(name)) for name in ("tokens", "lost_turns")} if cut else None
 
 
 def _call(call: Any) -> View | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import fields, replace
-from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -22,17 +21,28 @@ from hud.agents.chat_messages import (
     tool_message,
     user_message,
 )
-from hud.agents.context_window import drop_oldest_images
+from hud.agents.context_window import (
+    COMPACTION,
+    LOST,
+    SUMMARIZE,
+    SUMMARY,
+    drop_oldest_images,
+    with_text,
+    without_last_turn,
+)
 from hud.agents.native.attach import attach
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import ContextOverflow, UsageError
+from hud.inference.models import chat_model
 from hud.trace import (
     AgentStep,
     ChatMessage,
     ChatModel,
     Completion,
     Continuation,
+    Message,
     SamplingParams,
+    Step,
     StopReason,
     ToolCall,
     ToolResult,
@@ -145,9 +155,8 @@ def _for_task(config: AgentConfig, wishes: dict[str, Any]) -> AgentConfig:
         return AgentConfig(**{**own, **wishes})
     except ValidationError as error:
         problem = error.errors()[0]
-        raise UsageError(
-            f"The task's agent_config: {problem['loc'][0]}: {problem['msg']}."
-        ) from None
+        place = "".join(f"{name}: " for name in problem["loc"][:1])
+        raise UsageError(f"The task's agent_config: {place}{problem['msg']}.") from None
 
 
 class _Loop:
@@ -163,22 +172,24 @@ class _Loop:
         self.messages: list[ChatMessage] = opening_messages(
             run.prompt_messages, config.system_prompt
         )
+        self.opening = list(self.messages)
         self.continuation: Continuation | None = None
+        self.asked_at = now()
+        self.full = False
+        """The conversation has reached the threshold of compaction."""
 
     async def run_to_end(self) -> StopReason:
         """Take turns until the agent finishes or a limit is reached; returns the stop reason."""
         for turn in range(1, self.config.max_steps + 1):
-            started = now()
             if (spent := self.run.budget.take_step()) is not None:
                 return spent
             completion = await self._ask()
             if completion is None:
                 return "length"
-            self.run.budget.take_tokens(completion.usage.completion_tokens)
             ending, nudge = self._judge(completion)
             if turn == self.config.max_steps:
                 nudge = None
-            self._take(completion, started, done=ending is not None)
+            self._take(completion, done=ending is not None)
             if ending is not None:
                 return ending
             await self._call_tools(completion.tool_calls)
@@ -188,21 +199,43 @@ class _Loop:
 
     async def _ask(self) -> Completion | None:
         """Return the model's next turn, or None if the conversation exceeds its context window."""
+        if self.full:
+            await self._compact()
         while True:
             try:
-                return await self.model.complete(
-                    self.messages,
-                    self.run.tools,
-                    self._affordable(),
-                    continuation=self.continuation,
-                    trace_id=self.run.trace_id,
-                )
+                return await self._complete(self.model, self.messages, self.continuation)
             except ContextOverflow as overflow:
-                if not self._make_room():
+                if not (await self._compact() or self._drop_images()):
                     self.run.trace.extra["context_overflow"] = str(overflow)
                     return None
 
-    def _make_room(self) -> bool:
+    async def _complete(
+        self, model: ChatModel, messages: list[ChatMessage], continuation: Continuation | None
+    ) -> Completion:
+        """Return a model's turn after `messages`; its tokens count for the budget."""
+        self.asked_at = now()
+        params = self._affordable()
+        completion = await model.complete(
+            messages,
+            self.run.tools,
+            params,
+            continuation=continuation,
+            trace_id=self.run.trace_id,
+        )
+        drawn = completion.usage.completion_tokens
+        self.run.budget.take_tokens(drawn)
+        if self.config.compact_at is not None:
+            ended = completion.finish_reason == "length" and (
+                params.max_tokens is None or drawn < params.max_tokens
+            )
+            if (
+                ended
+            ):  # Not by its own limit: a model in this process ends so where its window does.
+                completion.finish_reason = "context_full"
+            self.full = completion.usage.prompt_tokens + drawn >= self.config.compact_at
+        return completion
+
+    def _drop_images(self) -> bool:
         """Remove images from the conversation if `context_policy` allows it; returns False if none is left."""
         if self.config.context_policy != "drop_images":
             return False
@@ -212,6 +245,62 @@ class _Loop:
             extra["dropped_images"] = extra.get("dropped_images", 0) + dropped
             self.continuation = None  # The prefix has changed.
         return dropped > 0
+
+    async def _compact(self) -> bool:
+        """Replace the turns by a summary of them if `context_policy` allows it; returns False if there is none.
+
+        Turns at the end that leave no room for a summary are left out of it. The agent's own summary continues the ids of
+        the conversation; what follows it is a branch of the run.
+        """
+        self.full = False
+        if self.config.compact_at is None:
+            return False
+        messages, continuation, lost = self.messages, self.continuation, 0
+        while len(messages) > len(self.opening):
+            try:
+                summary = await self._summarize(with_text(messages, SUMMARIZE), continuation)
+            except ContextOverflow:
+                messages, continuation, lost = without_last_turn(messages), None, lost + 1
+                continue
+            if summary is None:
+                return False
+            self._resume(summary, lost)
+            return True
+        return False
+
+    async def _summarize(
+        self, messages: list[ChatMessage], continuation: Continuation | None
+    ) -> Completion | None:
+        """Return the turn that ends `messages` with a summary; None if the budget has no turn left."""
+        if self.run.budget.spent is not None:
+            return None
+        name = self.config.compact_model
+        if name is None:
+            completion = await self._complete(self.model, messages, continuation)
+        else:
+            model = await chat_model(name)
+            try:
+                completion = await self._complete(model, messages, None)
+            finally:
+                await model.aclose()
+            completion.sample, completion.extended = None, True  # Not the agent's tokens.
+        self.run.budget.take_step()
+        return completion
+
+    def _resume(self, summary: Completion, lost: int) -> None:
+        """Record a summary, and begin the conversation anew with the prompt and it."""
+        self.full, self.continuation = False, None
+        text = SUMMARY.format(summary=(summary.content or "").strip())
+        if lost:
+            text += LOST.format(count=lost)
+        extra = self.run.trace.extra
+        extra[COMPACTION] = extra.get(COMPACTION, 0) + 1
+        tokens = summary.usage.prompt_tokens + summary.usage.completion_tokens
+        summary.tool_calls = []  # Graders may count the calls of a trace as executed.
+        self.run.record(Step(source="user", messages=[Message(content=SUMMARIZE)]))
+        self._record(summary, {COMPACTION: {"tokens": tokens, "lost_turns": lost}})
+        self.run.record(Step(source="user", messages=[Message(content=text)]))
+        self.messages = with_text(self.opening, text)
 
     def _affordable(self) -> SamplingParams:
         """Return the sampling parameters, with at most the budget's remaining tokens."""
@@ -224,7 +313,10 @@ class _Loop:
         """Return the reason why this turn ends the run, or None, and a message to the model if it continues."""
         reason = completion.finish_reason
         if reason == "context_full":
-            if not self._make_room():
+            self.full = self.config.compact_at is not None
+            if self.full:
+                return None, None  # The request for a summary follows.
+            if not self._drop_images():
                 return "length", None
             return None, None if completion.tool_calls else CARRY_ON["length"]
         if reason == "length" or reason == "malformed_tool_call":
@@ -240,15 +332,24 @@ class _Loop:
             return None, DECIDE_ALONE
         return "done", None
 
-    def _take(self, completion: Completion, started: datetime, *, done: bool) -> None:
+    def _take(self, completion: Completion, *, done: bool) -> None:
         """Record the turn, and store its ids as the next turn's prefix."""
-        trace = self.run.trace
         if completion.content is not None:
-            trace.content = completion.content
+            self.run.trace.content = completion.content
+        self.messages.append(assistant_message(completion))
+        self._record(completion, {}, done=done)
+        sample = completion.sample
+        self.continuation = None
+        if sample is not None and sample.prompt_chunks is None:
+            self.continuation = Continuation(
+                token_ids=sample.prompt_token_ids + sample.output_token_ids,
+                covered=spoken_messages(self.messages),
+            )
+
+    def _record(self, completion: Completion, extra: dict[str, Any], *, done: bool = False) -> None:
+        trace = self.run.trace
         if not completion.extended:
             trace.extra["prompt_splits"] = trace.extra.get("prompt_splits", 0) + 1
-        self.messages.append(assistant_message(completion))
-        sample = completion.sample
         self.run.record(
             AgentStep(
                 content=completion.content,
@@ -260,17 +361,11 @@ class _Loop:
                 model=completion.model or self.model.name,
                 usage=completion.usage,
                 citations=completion.citations,
-                sample=sample,
-                started_at=started,
-                extra=completion.extra,
+                sample=completion.sample,
+                started_at=self.asked_at,
+                extra={**completion.extra, **extra},
             )
         )
-        self.continuation = None
-        if sample is not None and sample.prompt_chunks is None:
-            self.continuation = Continuation(
-                token_ids=sample.prompt_token_ids + sample.output_token_ids,
-                covered=spoken_messages(self.messages),
-            )
 
     async def _call_tools(self, calls: list[ToolCall]) -> None:
         """Execute a turn's tool calls, concurrently if possible; results are in call order."""

@@ -5,10 +5,11 @@ A configuration is flat and typed; an unknown key is an error. Those of agents t
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hud.agents.context_window import ContextPolicy, check_compaction
 from hud.trace import AgentStep, Citation, Sample, SubagentStep, ToolStep, Usage
 
 StopCondition = Literal["length", "malformed_tool_call"]
@@ -44,14 +45,25 @@ class AgentConfig(BaseModel):
     native_tools: frozenset[NativeTool] = _NATIVE
     """Native tools for the environment's capabilities: a shell and an editor over `ssh`, a computer over `cdp` or `rfb`,
     the tools of servers over `mcp`. Omit `computer` for a model without image input."""
-    context_policy: Literal["stop", "drop_images"] = "stop"
-    """Behaviour when the conversation exceeds the context window: the run ends (stop reason `length`), or the older half
-    of the images in tool results is removed and the call repeated, until one image is left."""
+    context_policy: ContextPolicy = "stop"
+    """Behaviour when the conversation exceeds the context window. `stop`: the run ends (stop reason `length`).
+    `drop_images`: the older half of the images in tool results is removed and the call repeated, until one image is left.
+    `compact`: from `compact_at` tokens on, the conversation is replaced by the prompt and a summary."""
+    compact_at: int | None = Field(default=None, ge=1)
+    """With `compact`: tokens of a turn's prompt and output from which on the conversation is summarized before the next
+    turn."""
+    compact_model: str | None = None
+    """With `compact`: slug of the model that summarizes; None: the agent's own, which samples the summary as a turn."""
     auto_respond: bool = False
     """Reply to a turn with a question, or without text, by a fixed request to decide alone."""
     gateway: bool = False
     """Use the gateway (`HUD_GATEWAY_URL`, else `HUD_API_URL`) with `HUD_API_KEY`, even if the provider's own key is
     set."""
+
+    @model_validator(mode="after")
+    def _compaction_fits(self) -> Self:
+        check_compaction(self.context_policy, self.compact_at, self.compact_model)
+        return self
 
 
 class OpenAIChatConfig(AgentConfig):

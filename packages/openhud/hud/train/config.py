@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from hud.agents.context_window import ContextPolicy, check_compaction
 from hud.errors import UsageError
 from hud.learning.losses.config import parse_loss
 from hud.learning.wire_types import MOST_DATUMS, AdvantageOptions, FailedRuns
@@ -150,6 +151,14 @@ class TrainConfig(RunSettings):
     agent_settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of that agent, such as `command` of `harness`."""
 
+    context_policy: ContextPolicy = "stop"
+    """Behaviour of the policy and its subagents when a conversation exceeds the context window: `stop`, `drop_images`, or `compact`,
+    which goes on from a summary."""
+    compact_at: int | None = Field(default=None, ge=1)
+    """With `compact`: tokens of a turn's prompt and output from which on the conversation is summarized before the next turn."""
+    compact_model: str | None = None
+    """With `compact`: slug of the model that summarizes; None: the policy, which learns to."""
+
     subagents: dict[str, SubagentConfig] = Field(default_factory=dict)
     """Models of subagents by slug, keyed by the tool's name or the environment's model of it. Others play with the
     environment's model."""
@@ -215,6 +224,7 @@ class TrainConfig(RunSettings):
                 "stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo, dppo, or one whose loss_config "
                 f"drops tokens (icepop_high, outlier_mask_high), not {self.loss}"
             )
+        check_compaction(self.context_policy, self.compact_at, self.compact_model)
         self._check_agent()
         if self.backend != PLATFORM:
             refused = backend_named(self.backend).refusal(self)
@@ -232,7 +242,7 @@ class TrainConfig(RunSettings):
             if self.agent_settings:
                 raise ValueError("agent_settings are settings of an agent: name it with agent")
             return
-        for name in ("system_prompt", "reasoning_effort"):
+        for name in ("system_prompt", "reasoning_effort", "compact_at"):
             if getattr(self, name) is not None:
                 raise ValueError(f"agent={self.agent!r} has its own prompts: leave {name} out")
         if self.backend != PLATFORM:

@@ -88,12 +88,14 @@ def _told(step: Any) -> list[tuple[str, str]]:
     """Return a step as (source, text)."""
     import json
 
+    from hud.agents.context_window import COMPACTION
     from hud.trace import AgentStep, SubagentStep, ToolStep
 
     lines: list[tuple[str, str]] = []
     if isinstance(step, AgentStep):
         lines += [("reasoning", step.reasoning)] if step.reasoning else []
-        lines += [("agent", step.content)] if step.content else []
+        label = "summary" if COMPACTION in step.extra else "agent"
+        lines += [(label, step.content)] if step.content else []
         lines += [("refusal", step.refusal)] if step.refusal else []
         for call in step.tool_calls:
             arguments = call.arguments

@@ -109,6 +109,9 @@ def agent_of(
             model=model.name,
             max_steps=player.max_turns or config.max_turns,
             system_prompt=player.system_prompt,
+            context_policy=config.context_policy,
+            compact_at=config.compact_at,
+            compact_model=config.compact_model,
         )
         params = SamplingParams(
             max_tokens=player.max_tokens or config.max_tokens,
