@@ -65,6 +65,7 @@ async def test_what_was_left_running_and_what_takes_too_long_is_killed(spec):
         assert "sleep\x00500" in (await contained.execute(commands)).stdout
         await contained.end_all()
         assert "sleep\x00500" not in (await contained.execute(commands)).stdout
+        await contained.end_all()  # With nothing left to kill.
         assert (await contained.execute(["/bin/sleep", "60"], seconds=0.5)).exit_code is None
         assert "sleep\x0060\x00" not in (await contained.execute(commands)).stdout
 

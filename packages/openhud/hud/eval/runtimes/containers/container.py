@@ -16,7 +16,7 @@ from hud.graders.command import CommandOutcome
 
 COMMAND_SECONDS = 600.0
 _STATE = "{{.State.Running}} {{.State.ExitCode}} {{.State.OOMKilled}}"
-_END_ALL = "kill -KILL -1"
+_END_ALL = "kill -KILL -1 || :"
 
 
 @dataclass(frozen=True)
