@@ -21,7 +21,10 @@ from tests.pretrained_model import NAME
 
 pytestmark = pytest.mark.slow
 
-CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
+CAPITAL = [
+    {"role": "user", "content": "What is the capital of Italy? Answer in one sentence."},
+]
+"""Every token of its greedy answer leads by at least a nat, more than bfloat16 rounds."""
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 ADAPTER = {"training": "lora", "lora_rank": 8, "tool_call_parser": "pythonic"}
 
@@ -79,7 +82,7 @@ async def demonstrated():
 async def test_it_knows_the_capital_of_france(home):
     model = await chat_model(NAME)
     answer = await model.complete(CAPITAL, [], GREEDY)
-    assert answer.content == "The capital of France is Paris."
+    assert answer.content == "The capital of Italy is Rome."
     assert answer.finish_reason == "stop"
 
 
@@ -108,7 +111,7 @@ async def test_the_gateway_answers_with_it(home):
     with serving(connect().embedded.app) as url:
         async with httpx.AsyncClient(timeout=120) as http:
             response = await http.post(f"{url}/v1/chat/completions", json=body)
-    assert response.json()["choices"][0]["message"]["content"] == "The capital of France is Paris."
+    assert response.json()["choices"][0]["message"]["content"] == "The capital of Italy is Rome."
 
 
 async def test_its_export_is_read_by_transformers_and_answers_alike(home, tmp_path):
@@ -125,5 +128,5 @@ async def test_its_export_is_read_by_transformers_and_answers_alike(home, tmp_pa
     ids = model.generate(**prompt, max_new_tokens=12, do_sample=False)[
         0, prompt.input_ids.shape[1] :
     ]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == "The capital of France is Paris."
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "The capital of Italy is Rome."
     assert len(load_file(tmp_path / "out" / "model.safetensors")) == len(model.state_dict()) - 1

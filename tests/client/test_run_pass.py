@@ -244,6 +244,18 @@ async def test_side_calls_go_to_the_frozen_model_and_have_no_sample(platform):
     assert [step.sample is not None for step in agent_steps(run)] == [False, False, True]
 
 
+async def test_side_calls_without_a_model_of_their_own_are_answered_by_the_runs_and_have_no_sample(
+    platform,
+):
+    async def program(access):
+        await chat(access, model="some-mini")
+        return (await chat(access, model="some-large")).content
+
+    run = await played(program, side_names=["some-mini"])
+    assert [step.model for step in agent_steps(run)] == ["tiny", "tiny"]
+    assert [step.sample is not None for step in agent_steps(run)] == [False, True]
+
+
 async def test_a_pass_opens_the_calls_of_its_run_and_nothing_else(platform):
     seen = {}
 

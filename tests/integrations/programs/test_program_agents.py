@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("minisweagent", reason="scripts/setup-integration programs")
 
+from tests.integrations.programs.mended_file import CHECK, WRONG
 from tests.integrations.programs.recipes import BIN, DONE, NPM, RECIPES, TASK
-from tests.integrations.programs.test_programs import CHECK, WRONG
 from tests.platform.gateway.scripted_server import ScriptedTurn, scripted_server
 
 from hud import Environment

@@ -89,7 +89,8 @@ async def run_pass(
 ) -> AsyncIterator[RunAccess]:
     """Give a program access to the model of `run`; record its model calls as the run's steps at the end of the block.
 
-    `side_model`: frozen model of calls under its name and `side_names`. `sampling` replaces the program's; with
+    Calls under the name of `side_model` and those in `side_names` are side calls: recorded without samples. They go to `side_model`,
+    a frozen model; without one, to the run's. `sampling` replaces the program's; with
     `trainable`, so do settings that allow samples. `client` None: the platform in the current settings.
 
     Raises `RefusedError` for an unknown model or a wrong setting. Raises `InfrastructureFault` at the end if the platform refused or failed a call, and the program did not overcome it. A

@@ -36,7 +36,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     name="eval",
     epilog="Without --all (or --full), only the first task is played; of a benchmark, all are. AGENT is the slug of a "
     "model; claude, openai, operator, gemini or gemini_cua, with a model of theirs or the one that --model names; "
-    "openai_compatible with --model, or --model http://host/v1 alone; an installed program with --model: claude-code, codex, gemini-cli, "
+    "openai_compatible with --model, or --model http://host/v1 alone; an installed program with --model: aider, claude-code, codex, gemini-cli, "
     "mini-swe-agent, opencode or qwen-code, or harness with --command; human, to play yourself; nothing, which does nothing; oracle, which plays a "
     "benchmark's own solutions; or path.py:agent for a script.",
 )

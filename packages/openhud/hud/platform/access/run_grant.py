@@ -20,7 +20,7 @@ class RunGrant:
     side_model: str | None = None
     """Frozen model of side calls (titles, summaries); None: they use the run's model."""
     side_names: tuple[str, ...] = ()
-    """Names of models by which the program makes side calls, besides that of `side_model`."""
+    """Names of models by which the program makes side calls, besides `side_model`."""
     trainable: bool = True
     """False: the program's own sampling is kept, also where no sample can be trained on."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -38,9 +38,8 @@ class RunGrant:
         return self.model if self.checkpoint is None else f"{self.model}@{self.checkpoint}"
 
     def is_side_call(self, name: str) -> bool:
-        """Return True if a request for the model `name` goes to the side model."""
-        side = self.side_model
-        return side is not None and name.removeprefix("models/") in (side, *self.side_names)
+        """Return True if a request for the model `name` is a side call."""
+        return name.removeprefix("models/") in (self.side_model, *self.side_names)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the grant as plain data."""
