@@ -225,12 +225,9 @@ class _Loop:
         drawn = completion.usage.completion_tokens
         self.run.budget.take_tokens(drawn)
         if self.config.compact_at is not None:
-            ended = completion.finish_reason == "length" and (
-                params.max_tokens is None or drawn < params.max_tokens
-            )
-            if (
-                ended
-            ):  # Not by its own limit: a model in this process ends so where its window does.
+            short = params.max_tokens is None or drawn < params.max_tokens
+            if short and completion.finish_reason == "length":
+                # A model in this process ends so where its window does.
                 completion.finish_reason = "context_full"
             self.full = completion.usage.prompt_tokens + drawn >= self.config.compact_at
         return completion
