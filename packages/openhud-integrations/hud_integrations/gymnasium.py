@@ -236,9 +236,8 @@ def _shown(observation: Any) -> str:
     if isinstance(observation, tuple):
         return f"({', '.join(map(_shown, observation))})"
     if isinstance(observation, np.ndarray | np.generic):
-        if (
-            observation.dtype.kind == "f"
-        ):  # In float64, as the digits of others are not those of decimals.
+        # In float64, as the digits of others are not those of decimals.
+        if observation.dtype.kind == "f":
             return str(np.round(observation.astype(np.float64), 4).tolist())
         return str(observation.tolist())
     return str(observation)

@@ -98,9 +98,8 @@ class Shipper:
     def _work(self) -> None:
         with asyncio.Runner() as runner:
             try:
-                if (
-                    self._client.api_url is not None
-                ):  # The embedded platform collects orphans itself.
+                # The embedded platform collects orphans itself.
+                if self._client.api_url is not None:
                     runner.run(send_orphans(self._client, self.folder))
             except Exception as error:  # Raised in those who wait; the thread goes on.
                 self._orphans.set_exception(error)

@@ -271,9 +271,8 @@ class Turns:
             self._ended_at = time.monotonic()
             self._next = number + 1
             for waiting, event in self._waiting.items():
-                if (
-                    waiting <= self._next
-                ):  # Below: a request that came so late that this one did not wait for it.
+                # Below: a request that came so late that this one did not wait for it.
+                if waiting <= self._next:
                     event.set()
 
     async def _wait(self, number: int) -> None:

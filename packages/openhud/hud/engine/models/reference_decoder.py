@@ -167,9 +167,8 @@ class Body(nn.Module):
 
 def _embedding(count: int, size: int) -> nn.Embedding:
     weight = torch.empty(count, size)
-    if (
-        not weight.is_meta
-    ):  # torch would import its compiler, for two seconds, without sampling anything.
+    # torch would import its compiler, for two seconds, without sampling anything.
+    if not weight.is_meta:
         nn.init.normal_(weight)
     embedding: nn.Embedding = nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-untyped-call]
     return embedding

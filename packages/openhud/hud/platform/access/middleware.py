@@ -74,9 +74,8 @@ class Door:
             return
         try:
             who = await self._identify(secret) if secret else None
-            if (
-                who is not None and who.run is None
-            ):  # The gateway records refusals of a run's calls.
+            # The gateway records refusals of a run's calls.
+            if who is not None and who.run is None:
                 self.limits.admit(who)
         except HudError as error:  # The store is unavailable, or the key has used up its limits.
             await refuse_error(scope, send, error)
