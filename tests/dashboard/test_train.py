@@ -121,6 +121,13 @@ async def test_a_run_shows_its_curves(platform, web):
     assert loss["series"][0]["values"] == [0.1] * 6
 
 
+async def test_a_run_is_there_by_the_start_of_its_id(platform, web):
+    run = record_run(platform, make_model(platform))
+    page = await web.get(f"/train/{run[:12]}")
+    assert f"/train/{run}/curves/reward.json" in page.text
+    assert (await web.get("/train/abcd")).status_code == 404
+
+
 async def test_every_held_out_set_has_a_curve_and_a_column(platform, web):
     sets = [
         {"name": name, "mean": 0.2, "low": None, "high": None, "runs": 4} for name in ("a", "b-50")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -17,16 +16,15 @@ from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.job_status import INTERRUPTED, outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
 from hud.platform.store.job_titles import titles_of
-from hud.platform.store.queries import Query, as_dict, in_parts
+from hud.platform.store.queries import Query, as_dict, begins_with, in_parts
 from hud.platform.store.run_calls import unrecorded_steps
 from hud.trace import TOOL_CALLS
-from hud.trace.ids import plain, trace_id_of
+from hud.trace.ids import trace_id_of
 from hud.trace.sampled.pictures import Picture
 from hud.trace.sampled.token_columns import unpack_ids, unpack_logprobs
 
 _JOB = ("id", "team_id", "name", "purpose", "taskset_id", "group_size")
 _SUMS = ("runs", "graded", "failed", "reward", "low", "high", "completion_tokens")
-_START = re.compile("[0-9a-f]{4,31}")
 """Pattern of the start of an id: hexadecimal, so that "g" sorts after every continuation."""
 
 
@@ -43,7 +41,7 @@ def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[di
 def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
     """Return the job with this id, or with a unique start of it."""
     jobs = tables.jobs
-    query = sa.select(jobs).where(jobs.c.team_id == team, _matches(jobs.c.id, reference))
+    query = sa.select(jobs).where(jobs.c.team_id == team, begins_with(jobs.c.id, reference))
     with store.read() as connection:
         row = _only(connection.execute(query.limit(2)).all(), "job", reference)
         return _jobs(connection, team, [row])[0]
@@ -62,7 +60,9 @@ def runs_page(
 def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
     """Return the run with this trace id, a unique start of it, or its client's own name for it."""
     runs = tables.runs
-    named = sa.or_(_matches(runs.c.trace_id, reference), runs.c.trace_id == trace_id_of(reference))
+    named = sa.or_(
+        begins_with(runs.c.trace_id, reference), runs.c.trace_id == trace_id_of(reference)
+    )
     rows = store.rows(sa.select(runs).where(runs.c.team_id == team, named).limit(2))
     row = _only(rows, "trace", reference)
     pending = row.status == "running" and row.job_id is not None
@@ -277,14 +277,6 @@ def _run(row: Any, job_is_over: bool) -> dict[str, Any]:
     if values["status"] == "running" and job_is_over:
         values |= INTERRUPTED
     return {"id": values["trace_id"], "start_time": values["started_at"], **values}
-
-
-def _matches(column: sa.ColumnElement[str], reference: str) -> sa.ColumnElement[bool]:
-    """Return the condition for an id or its start: a range, which uses the index, unlike LIKE."""
-    wanted = plain(reference)
-    if _START.fullmatch(wanted):
-        return sa.and_(column >= wanted, column < wanted + "g")
-    return column == wanted
 
 
 def _only(rows: Any, what: str, reference: str) -> Any:

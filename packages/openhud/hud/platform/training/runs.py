@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hud.client.presence import is_gone
 from hud.errors import NotFoundError
 from hud.platform.store import Store, tables
-from hud.platform.store.queries import in_parts
+from hud.platform.store.queries import begins_with, in_parts
 from hud.trace import is_id, new_id, plain
 
 
@@ -72,12 +72,17 @@ class TrainingRuns:
         ], total
 
     def get(self, run_id: str) -> dict[str, Any]:
-        """Return one run. Raises `NotFoundError` where there is none."""
+        """Return the run with this id, or with a unique start of it. Raises `NotFoundError` where there is none."""
         runs = tables.training_runs
-        row = self.store.row(sa.select(runs).where(runs.c.id == plain(run_id), self._theirs))
-        if row is None:
+        same = begins_with(runs.c.id, run_id)
+        rows = self.store.rows(sa.select(runs).where(same, self._theirs).limit(2))
+        if not rows:
             raise NotFoundError(f"There is no training run {run_id!r}.")
-        return _shown(dict(row._mapping))
+        if len(rows) > 1:
+            raise NotFoundError(
+                f"Several training runs begin with {run_id!r}; give more of the id."
+            )
+        return _shown(dict(rows[0]._mapping))
 
     def change(
         self,
