@@ -94,6 +94,7 @@ class HarborEnvironment(Environment):
     def _task(self, folder: TaskFolder) -> Task:
         task = self.templates["task"](name=folder.name)
         task.slug = folder.name
+        task.columns = folder.metadata or None
         task.runtime_config = {"limits": {"run_timeout_s": _seconds(folder)}}
         return task
 

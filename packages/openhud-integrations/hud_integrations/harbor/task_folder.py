@@ -70,6 +70,14 @@ class TaskFolder:
         )
 
     @property
+    def metadata(self) -> dict[str, Any]:
+        """Plain values of `[metadata]`: columns of the task."""
+        declared = self._section("metadata")
+        return {
+            name: value for name, value in declared.items() if isinstance(value, str | int | float)
+        }
+
+    @property
     def context(self) -> Path:
         """The folder of its container."""
         return self.folder / "environment"
