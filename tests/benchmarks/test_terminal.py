@@ -81,7 +81,7 @@ def test_what_confines_programs_is_the_same_in_every_task():
 
 
 def test_there_is_nothing_to_train_on():
-    with pytest.raises(UsageError, match="held-out"):
+    with pytest.raises(UsageError, match="no tasks to train on"):
         installed("terminal-12").tasks("train")
 
 

@@ -35,13 +35,19 @@ def test_each_names_its_package_with_a_licence_and_both_splits():
         assert member.summary, member.name
         assert member.package.licence in ("MIT", "Apache-2.0"), member.name
         assert set(member.sizes) == set(SPLITS), member.name
-        assert min(member.sizes.values()) > 0, member.name
+        assert member.sizes["held-out"] > 0 <= member.sizes["train"], member.name
 
 
 def test_splits_have_their_sizes_and_share_no_task(played):
-    slugs = {split: [task.slug for task in played.tasks(split)] for split in SPLITS}
-    assert {split: len(set(names)) for split, names in slugs.items()} == dict(played.sizes)
-    assert not set(slugs["train"]) & set(slugs["held-out"])
+    filled = [split for split in SPLITS if played.sizes[split]]
+    slugs = {split: [task.slug for task in played.tasks(split)] for split in filled}
+    assert {split: len(set(names)) for split, names in slugs.items()} == {
+        split: played.sizes[split] for split in filled
+    }
+    assert not set(slugs.get("train", ())) & set(slugs["held-out"])
+    for split in set(SPLITS) - set(filled):
+        with pytest.raises(UsageError, match="held out"):
+            played.tasks(split)
 
 
 def test_tasks_are_bound_to_an_environment_that_another_process_can_load(played):

@@ -70,7 +70,7 @@ class Benchmark:
     summary: str
     package: Package
     sizes: Mapping[Split, int]
-    """Number of tasks in each split."""
+    """Number of tasks in each split; `train` may be empty."""
     make_tasks: Callable[[Split], list[Task]]
     make_oracle: Callable[[], Agent] | None = None
     """None where the package has no solutions."""
@@ -90,7 +90,7 @@ class Benchmark:
     def tasks(self, split: str = "held-out") -> Taskset:
         """Return the tasks of a split, bound to their environment.
 
-        Raises `UsageError` for an unknown split, and where the package is not installed at its version.
+        Raises `UsageError` for an unknown or empty split, and where the package is not installed at its version.
         """
         from hud.eval import Taskset
 
@@ -98,6 +98,10 @@ class Benchmark:
         if known_split is None:
             raise NotFoundError(
                 f"Benchmark {self.name!r} has no split {split!r}; there are {' and '.join(SPLITS)}."
+            )
+        if not self.sizes[known_split]:
+            raise UsageError(
+                f"Benchmark {self.name!r} has no tasks to train on: its {self.sizes['held-out']} tasks are held out."
             )
         self.check_installed()
         return Taskset(f"{self.name} {split}", self.make_tasks(known_split), benchmark=self.name)
