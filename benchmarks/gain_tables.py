@@ -154,6 +154,29 @@ def compared(before: Rewards, after: Rewards) -> str:
     return with_interval(overall.mean, overall.low, overall.high, signed=True)
 
 
+def prompt_gains(record: Mapping[str, Any]) -> str:
+    """Return the table of the searches of a prompt, one row for each seed."""
+    lines = [
+        "| seed | side | best prompt | its gain, held out | promoted | test set, before and after | gain on the test set | rollouts |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for run in record["runs"]:
+        test = run["test"]
+        promoted = "yes" if run["promoted"] else "no"
+        lines.append(
+            f"| {run['seed']} | {run['side']} | {run['prompt'] or 'none'} | {_gain(run['held_out'])} | {promoted} | "
+            f"{test['before']:.3f}, {test['after']:.3f} | {_gain(test)} | {run['spent']['rollouts']} |"
+        )
+    return "\n".join(lines)
+
+
+def _gain(measured: Mapping[str, float] | None) -> str:
+    """Return a gain with its interval; a dash where nothing was compared."""
+    if measured is None:
+        return "–"
+    return with_interval(measured["gain"], measured["low"], measured["high"], signed=True)
+
+
 def tables() -> dict[str, str]:
     """Return the table of each record that is there, by the record's name."""
     makers = {

@@ -86,8 +86,9 @@ def run_benchmark(
     script: str,
     measure: Callable[[Path], Coroutine[Any, Any, dict[str, Any]]],
     table: Callable[[dict[str, Any]], str],
+    page: Path = PAGE,
 ) -> None:
-    """Read the command line, measure, write the record beside the script, and its table into docs/gains.md."""
+    """Read the command line, measure, write the record beside the script, and its table into a page."""
     name = Path(script).stem.replace("_", "-")
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--folder", type=Path, default=Path(f".{name}"))
@@ -100,4 +101,4 @@ def run_benchmark(
         return
     print(table(record))
     Path(script).with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    write_table(PAGE, table(record))
+    write_table(page, table(record))

@@ -58,6 +58,7 @@ RESEARCH = {
     "gains": ("aiw", "--records", "{folder}/gains.json"),
     "incident_gains": ("--record", "{folder}/incidents.json"),
     "curriculum": ("--folder", "{folder}/curriculum"),
+    "prompt_gains": ("--folder", "{folder}/prompt_gains"),
     "distillation": ("--folder", "{folder}/distillation"),
     "turn_credit": ("--folder", "{folder}/turn_credit"),
 }

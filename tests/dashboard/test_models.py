@@ -1,5 +1,6 @@
 """Models in the dashboard: the tree of checkpoints, comparisons from what is recorded, promoting and rolling back."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.test_train import TASKS, ended, make_model, score
 
+from hud.client.presence import presence
 from hud.eval.results.promotion_gate import decide
 from hud.platform.access.teams import Teams
 from hud.platform.models import checkpoint_tree
@@ -135,6 +137,40 @@ async def test_the_tree_is_drawn_newest_first_with_the_head_marked(platform, web
     text = (await web.get("/models/m")).text
     assert text.count('class="head"') >= 1
     assert "<path d=" in text
+
+
+async def test_the_versions_of_a_prompt_are_on_the_models_page(platform, web):
+    model = make_model(platform)
+    tree = platform.registry.tree
+    page = await web.get("/models/m")
+    assert "System prompts" not in page.text
+    first = tree.add_prompt(platform.registry.model(model.id), "Answer <briefly>.")
+    tree.set_head(model, first.id)
+    second = tree.add_prompt(platform.registry.model(model.id), "Answer at length.")
+    data = (await web.get("/models/m.json")).json()
+    assert [(one["number"], one["id"], one["text"]) for one in data["prompts"]] == [
+        (1, first.id, "Answer <briefly>."),
+        (2, second.id, "Answer at length."),
+    ]
+    assert data["prompt"] == "Answer <briefly>."
+    text = (await web.get("/models/m")).text
+    assert "Answer &lt;briefly&gt;." in text
+    assert text.count("served</span>") == 1
+    tree.set_head(model, None)
+    assert (await web.get("/models/m.json")).json()["prompt"] is None
+    assert "served</span>" not in (await web.get("/models/m")).text
+
+
+async def test_a_search_of_a_prompt_runs_while_its_process_does(platform, web):
+    model = make_model(platform)
+    runs = TrainingRuns(platform.store, model.team_id)
+    config = {"model": "m", "kind": "prompt search"}
+    here = runs.start(model.id, config, {"by": presence("optimize")})
+    gone = runs.start(model.id, config, {"by": f"optimize/{socket.gethostname()}/999999999/1/ab"})
+    statuses = {run["id"]: run["status"] for run in (await web.get("/train.json")).json()["items"]}
+    assert statuses == {here["id"]: "running", gone["id"]: "interrupted"}
+    page = await web.get(f"/train/{gone['id']}.json")
+    assert page.json()["why_not_resumed"].startswith("It goes on by its command")
 
 
 async def test_a_model_s_page_and_the_log_show_its_cache(platform, web, caplog):

@@ -198,6 +198,7 @@ NEWER_COLUMNS = [
     ("runs", "source"),
     ("runs", "foreign_id"),
     *(("runs", name) for name in ("reward_rule", "graded_reward", "may_train")),
+    ("checkpoints", "system_prompt"),
     *(("trainer_logprobs", name) for name in ("reward", "reward_rule")),
     *(("samples", name) for name in ("pictures", "excluded")),
     *(("rollouts", name) for name in ("needs", "faults", "preemptions")),

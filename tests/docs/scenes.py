@@ -248,6 +248,7 @@ assert not search.choice.takes("delete")
         stands={"http://localhost:8000": "$UP_URL"},
     ),
     "docs/guard.md": Scene(models=("my-policy",)),
+    "docs/optimize.md": Scene(models=("my-policy",)),
     "docs/losses.md": Scene(
         models=("my-policy",),
         names="""

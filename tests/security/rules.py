@@ -94,6 +94,7 @@ _API = {
         POST /v2/models/fork  POST /v2/models/create  DELETE /v2/models/{model_id}
         PUT /v2/models/{model_id}/checkpoints/{checkpoint_id}  PUT /v2/models/{model_id}/head
         POST /v2/models/{model_id}/prune  POST /v2/models/{model_id}/promote
+        POST /v2/models/{model_id}/prompts
         POST /api/v1/create_model  POST /api/v1/forward_backward  POST /api/v1/optim_step
         POST /api/v1/save_weights  POST /api/v1/save_weights_external  POST /api/v1/save_weights_for_sampler
         POST /api/v1/load_weights  POST /api/v1/unload_model

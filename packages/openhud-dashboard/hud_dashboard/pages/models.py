@@ -110,6 +110,11 @@ def model(
         "everything": everything,
         "height": HEIGHT,
         "width": width_of(rows),
+        "prompts": [
+            {"number": number, "id": node.id, "name": node.name, "text": node.system_prompt or ""}
+            for number, node in enumerate(registry.tree.prompts(record), 1)
+        ],
+        "prompt": registry.tree.system_prompt(record.head_checkpoint_id),
         "selected": _selected(registry, record, nodes, selected, scores),
         "asked": bool(checkpoint),
         "runs": [
@@ -241,6 +246,7 @@ def node_shown(node: CheckpointRecord, scores: Mapping[str | None, Any]) -> dict
         "pruned": node.folder is None,
         "named": is_named(node),
         "promotion": node.metrics.get(PROMOTION),
+        "prompt": node.system_prompt,
         "score": scores.get(node.id),
     }
 

@@ -11,6 +11,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud import exact_json
+from hud.client.presence import is_gone
 from hud.errors import NotFoundError
 from hud.platform.training_jobs import TrainingJobs
 from hud.train.monitoring.alarms import Bands, alarms
@@ -261,6 +262,10 @@ def _status(launching: Launching, run: dict[str, Any]) -> str:
         if own_launch is not None:
             return own_launch.status
         if launching.registry.leases.holder(run["model_id"]) is None:
+            if run["state"].get(
+                "by"
+            ):  # A search of a prompt takes no lease: it changes no weights.
+                return "interrupted" if is_gone(str(run["state"]["by"])) else "running"
             # A script has no planned end.
             return "finished" if run["config"].get("script") else "interrupted"
     return str(run["status"])

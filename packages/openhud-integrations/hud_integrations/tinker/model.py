@@ -82,6 +82,8 @@ class ServicePolicy:
     with its own have asked again, at most for `GATHER_SECONDS`; one that was answered alone does not wait.
     """
 
+    system_prompt: str | None = None
+
     def __init__(
         self, sampler: Any, chat: ChatFormat, config: DecoderConfig, group: int | None = None
     ) -> None:

@@ -54,6 +54,7 @@ COMMANDS = {
     "reward-rule": ("evaluation.reward_rule", "Set how outcomes become rewards."),
     "benchmarks": ("evaluation.benchmarks", "List and install benchmarks that packages ship."),
     "train": ("training.train", "Train a model on its own rollouts."),
+    "optimize": ("training.optimize", "Search a system prompt by reflection on graded runs."),
     "plan": ("training.plan", "Estimate memory, cost and speed of a training run."),
     "models": ("models.group", "Models, their checkpoints and heads."),
     "dev": ("environments.dev", "Serve an environment over MCP while you write it."),

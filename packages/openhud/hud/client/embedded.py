@@ -46,12 +46,19 @@ class EmbeddedPlatform:
         async with self.parts.engine_process():
             yield
 
-    async def policy(self, slug: str, checkpoint: str | None) -> ChatModel | None:
-        """Return the policy of a registered model, for sampling without HTTP; None for a provider's model."""
+    async def policy(
+        self, slug: str, checkpoint: str | None, system_prompt: str | None = None
+    ) -> ChatModel | None:
+        """Return the policy of a registered model, for sampling without HTTP; None for a provider's model.
+
+        `system_prompt` takes the place of the model's own.
+        """
         if await self.parts.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
             return None
         record = self.parts.registry.of(LOCAL.team_id).model(slug)
-        model: ChatModel = await self.parts.recorded_model(record, checkpoint, LOCAL.team_id)
+        model: ChatModel = await self.parts.recorded_model(
+            record, checkpoint, LOCAL.team_id, system_prompt
+        )
         return model
 
     def ingest(self, lines: bytes) -> list[int]:

@@ -30,6 +30,7 @@ from hud.trace import (
     ToolSpec,
     Usage,
     begins_turn,
+    with_system_prompt,
 )
 from hud.trace.sampled.pictures import Picture
 
@@ -84,6 +85,8 @@ class Policy:
         self.decoder: Any = decoder
         """A module of torch or, where its samplers compute elsewhere, anything with its `config`."""
         self.chat = chat
+        self.system_prompt: str | None = None
+        """The model's own system prompt, with these weights."""
         self._samplers: TurnSampler = samplers or SamplerPool(decoder, sampling)
 
     @property
@@ -187,9 +190,9 @@ class Policy:
         """Return the grammar state of a sequence. Raises `UsageError` for an invalid grammar."""
         return self.chat.grammars.compile(grammar)
 
-    def chat_model(self, name: str) -> PolicyChatModel:
-        """Return the policy as a `ChatModel` for agents."""
-        return PolicyChatModel(name, self)
+    def chat_model(self, name: str, system_prompt: str | None = None) -> PolicyChatModel:
+        """Return the policy as a `ChatModel` for agents; see `PolicyChatModel`."""
+        return PolicyChatModel(name, self, system_prompt)
 
     def close(self) -> None:
         """Stop sampling."""
@@ -200,6 +203,7 @@ class SampledPolicy(Protocol):
     """Weights that can be sampled, here or elsewhere, with the chat format of their folder."""
 
     chat: ChatFormat
+    system_prompt: str | None
 
     async def sample(
         self,
@@ -215,9 +219,11 @@ class SampledPolicy(Protocol):
 class PolicyChatModel:
     """A `ChatModel` that samples from a policy."""
 
-    def __init__(self, name: str, policy: SampledPolicy) -> None:
+    def __init__(self, name: str, policy: SampledPolicy, system_prompt: str | None = None) -> None:
+        """`system_prompt` takes the place of the policy's own; an empty one is none."""
         self.name = name
         self.policy = policy
+        self.system_prompt = system_prompt
 
     async def complete(
         self,
@@ -231,6 +237,10 @@ class PolicyChatModel:
         """Sample the assistant's next turn. A truncated distribution (top-p, top-k) gives no sample to train on."""
         chat = self.policy.chat
         effort = params.reasoning_effort
+        prompt_text = self.system_prompt
+        if prompt_text is None:
+            prompt_text = self.policy.system_prompt
+        messages = with_system_prompt(messages, prompt_text)
         prompt, extended = next_prompt(chat, messages, tools, continuation, effort)
         stopped = None
         if params.stop:

@@ -14,16 +14,20 @@ if TYPE_CHECKING:
 
 
 async def chat_model(
-    slug: str, checkpoint: str | None = None, *, client: Client | None = None
+    slug: str,
+    checkpoint: str | None = None,
+    *,
+    client: Client | None = None,
+    system_prompt: str | None = None,
 ) -> ChatModel:
-    """Return the model of a slug, at its head or at a checkpoint.
+    """Return the model of a slug, at its head or at a checkpoint; `system_prompt` takes the place of its own.
 
     `client` None: the platform in the current settings. Raises `NotFoundError`, with near matches, for an unregistered
     slug.
     """
     client = client or connect()
     if client.embedded is not None:
-        policy = await client.embedded.policy(slug, checkpoint)
+        policy = await client.embedded.policy(slug, checkpoint, system_prompt)
         if policy is not None:
             return policy
         # A provider's model: the gateway has its address, key and price.
@@ -35,5 +39,8 @@ async def chat_model(
         base_url=settings.load().gateway_url or client.api_url,
         api_key=client.api_key,
         checkpoint=checkpoint,
-        extra={"return_token_ids": True},
+        extra={
+            "return_token_ids": True,
+            **({} if system_prompt is None else {"system_prompt": system_prompt}),
+        },
     )

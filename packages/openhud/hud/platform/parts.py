@@ -159,13 +159,20 @@ class Parts:
             yield
 
     async def recorded_model(
-        self, record: ModelRecord, checkpoint: str | None, team: str
+        self,
+        record: ModelRecord,
+        checkpoint: str | None,
+        team: str,
+        system_prompt: str | None = None,
     ) -> RecordedModel:
-        """Return a policy sampled in this process, whose turns are recorded as the gateway's requests are."""
+        """Return a policy sampled in this process, whose turns are recorded as the gateway's requests are.
+
+        `system_prompt` takes the place of the model's own.
+        """
         from hud.platform.serving.inline import InlineEngine
 
         if isinstance(self.engine, InlineEngine):
-            model = await self.policies.chat_model(record, checkpoint)
+            model = await self.policies.chat_model(record, checkpoint, system_prompt)
         else:
             from hud.engine.policy import PolicyChatModel
             from hud.platform.gateway.local import LocalModel
@@ -173,8 +180,10 @@ class Parts:
 
             target = await self.gateway.catalogue.find(team, record.slug, checkpoint)
             assert isinstance(target, LocalModel)
-            policy = EnginePolicy(self.engine, record, target.checkpoint, target.format.chat)
-            model = PolicyChatModel(record.slug, policy)
+            policy = EnginePolicy(
+                self.engine, record, target.checkpoint, target.format.chat, target.system_prompt
+            )
+            model = PolicyChatModel(record.slug, policy, system_prompt)
         return RecordedModel(model, self.gateway.ledger, team)
 
     @asynccontextmanager

@@ -79,7 +79,7 @@ class Reviewer:
             return cls(agent.chat_model(Trace()), SamplingParams())
         if not isinstance(agent, ToolLoopAgent):
             raise UsageError(
-                "A review needs a model: the slug of one (hud models list), http://HOST/v1 of a server, or path.py:policy."
+                "Reading runs needs a model: the slug of one (hud models list), http://HOST/v1 of a server, or path.py:policy."
             )
         await agent.prepare()
         player = agent.player if isinstance(agent, CatalogueAgent) and agent.player else agent

@@ -9,6 +9,7 @@ from hud.trace.chat_model import (
     SamplingParams,
     begins_turn,
     wire_messages,
+    with_system_prompt,
 )
 from hud.trace.content import (
     ContentBlock,
@@ -90,5 +91,6 @@ __all__ = [
     "tool_results",
     "trace_id_of",
     "wire_messages",
+    "with_system_prompt",
     "without_samples",
 ]

@@ -121,6 +121,24 @@ def begins_turn(messages: list[ChatMessage]) -> bool:
     return bool(messages) and messages[-1]["role"] == "assistant"
 
 
+def with_system_prompt(messages: list[ChatMessage], prompt: str | None) -> list[ChatMessage]:
+    """Return a conversation under a model's own system prompt.
+
+    The prompt precedes the caller's own leading system message, if there is one, with an empty line between them.
+    """
+    if not prompt:
+        return messages
+    if not messages or messages[0]["role"] != "system":
+        return [{"role": "system", "content": prompt}, *messages]
+    first, *others = messages
+    content = first["content"]
+    if isinstance(content, list):
+        content = [{"type": "text", "text": f"{prompt}\n\n"}, *content]
+    else:
+        content = f"{prompt}\n\n{content}" if content else prompt
+    return [{**first, "content": content}, *others]
+
+
 def wire_messages(messages: list[ChatMessage]) -> list[ChatMessage]:
     """Return messages in chat-completions format, without OpenHUD's own keys."""
     return [

@@ -81,6 +81,31 @@ def name(slug: str, checkpoint: str, name: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("slug")
+@click.argument("checkpoint", default="head")
+@click.option(
+    "--add",
+    "file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Add a checkpoint with the head's weights and this file's text as its system prompt. The head does not move.",
+)
+@as_json_option
+def prompt(slug: str, checkpoint: str, file: Path | None, as_json: bool) -> None:
+    """Print the system prompt of a checkpoint (an id, its start, a name, or head), or add one to the tree."""
+    if file is not None:
+        node = ask("post", model_path(slug, "prompts"), {"text": file.read_text(encoding="utf-8")})
+        added = f"Added {node['name']} ({node['id']}). With evidence: hud models promote {slug} {node['name']} --taskset TASKS"
+        tell(as_json, node, added)
+        return
+    model = ask("get", model_path(slug))
+    text = None
+    if checkpoint != "head" or model["head_checkpoint_id"] is not None:
+        text = ask("get", model_path(slug, "checkpoints", checkpoint))["system_prompt"]
+    nothing = f"{slug} has no system prompt of its own at {checkpoint}."
+    tell(as_json, {"system_prompt": text}, nothing if text is None else text)
+
+
+@click.command()
+@click.argument("slug")
 @as_json_option
 def discard(slug: str, as_json: bool) -> None:
     """Discard a model's accumulated gradient."""

@@ -15,7 +15,7 @@ from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
     from hud.eval import Taskset
-    from hud.eval.results.promotion_gate import Gate, Subsets
+    from hud.eval.results.promotion_gate import Gate
     from hud.train.config import TrainConfig
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -140,10 +140,9 @@ def promote(
 
     gate = Gate(min_gain, max_regression, critical)
     taskset, config, where = _playing(slug, tasks, playing)
-    subsets = subsets_of({task.slug: task.columns for task in taskset})
-    gate.check(subsets)
+    gate.check(subsets_of({task.slug: task.columns for task in taskset}))
     decision = run(
-        _promote(config, source or slug, checkpoint, taskset, gate, subsets, force, runtime=where)
+        _promote(config, source or slug, checkpoint, taskset, gate, force, runtime=where)
     )
     if as_json:
         print_json(decision)
@@ -158,35 +157,20 @@ async def _promote(
     checkpoint: str,
     tasks: Taskset,
     gate: Gate,
-    subsets: Subsets,
     force: bool,
     *,
     runtime: Any,
 ) -> dict[str, Any]:
     """Play the head and the candidate, and ask the platform to move the head."""
-    from dataclasses import asdict
-
     from hud.cli.platform_requests import model_path
     from hud.client import connect
-    from hud.train.rollouts.scoring import play
+    from hud.train.rollouts.scoring import promote
 
     # An unknown checkpoint is rejected before any rollout.
     node = await connect().get(model_path(source, "checkpoints", checkpoint))
-    candidate = config.model_copy(update={"model": source})
-    played = [(config, "head"), (candidate, node["id"])]
-    jobs = [
-        await play(played_config, which, tasks, runtime=runtime) for played_config, which in played
-    ]
-    body = {
-        "checkpoint_id": node["id"],
-        "source_model_id": source,
-        "jobs": [job.id for job in jobs],
-        "gate": asdict(gate),
-        "subsets": subsets,
-        "force": force,
-    }
-    decision: dict[str, Any] = await connect().post(model_path(config.model, "promote"), body)
-    return decision
+    promotion = await promote(config, source, node["id"], tasks, gate, force=force, runtime=runtime)
+    assert promotion is not None
+    return promotion.decision
 
 
 def _playing(slug: str, tasks: Path, options: dict[str, Any]) -> tuple[Taskset, TrainConfig, Any]:

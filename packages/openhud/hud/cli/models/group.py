@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hud.cli.models.adding import add, fork
-from hud.cli.models.checkpoints import checkpoints, discard, export, head, name
+from hud.cli.models.checkpoints import checkpoints, discard, export, head, name, prompt
 from hud.cli.models.comparison import compare, promote
 from hud.cli.models.creation import create
 from hud.cli.models.options import as_json_option, unsaved_note
@@ -74,6 +74,7 @@ for _command in (
     checkpoints,
     head,
     name,
+    prompt,
     discard,
     compare,
     promote,

@@ -33,6 +33,7 @@ def draw_tree(
     at_start = not any(node["is_active"] for node in nodes)
     yield f"{'▶' if at_start else '○'} {model['model_name']}  {began}"
     names = {node["id"]: node["name"] for node in nodes}
+    prompts = {None: None, **{node["id"]: node["system_prompt"] for node in nodes}}
     rows: list[tuple[str, list[str]]] = []
     folds = {} if everything else _folds(nodes)
     last_child = {node["prev_model_checkpoint_id"]: place for place, node in enumerate(nodes)}
@@ -54,6 +55,8 @@ def draw_tree(
             continue
         branch = None if straight else names.get(parent, "base")
         rows.append((f"{_graph(node, lane, home, waiting)} {node['name']}", _figures(node, branch)))
+        if node["system_prompt"] != prompts.get(parent, node["system_prompt"]):
+            rows[-1][1][-1] = ", ".join(filter(None, [rows[-1][1][-1], "another system prompt"]))
     if rows:
         yield from _aligned(rows)
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from hud.cli.command_line import command_line, pairs
 from hud.cli.main import INTERRUPTED
 from hud.cli.output import console, count, number, print_json, seconds, training_usage
+from hud.cli.training.config_options import config_options
 from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
@@ -49,37 +49,14 @@ class _GoingOn(TypedDict):
 
 
 def _config_options(function: Any) -> Any:
-    """One option for each setting of `TrainConfig`; without it, the file's value or the default applies."""
+    """One option for each setting of `TrainConfig`: those of its own first, then those that every run has."""
     from hud.train.config import TrainConfig
     from hud.train.run_settings import RunSettings
 
-    # Last applied, first shown: the settings of its own, then those that every run has.
-    own = [name for name in TrainConfig.model_fields if name not in RunSettings.model_fields]
+    fields = TrainConfig.model_fields
+    own = [name for name in fields if name not in RunSettings.model_fields]
     shared = [name for name in RunSettings.model_fields if name not in ("model", "tasks")]
-    for name in reversed([*own, *shared]):
-        field = TrainConfig.model_fields[name]
-        flag = f"--{name.replace('_', '-')}"
-        text = " ".join((field.description or "").split())
-        if name in _REPEATED:
-            option = click.option(flag, multiple=True, metavar=_REPEATED[name], help=text)
-        elif field.annotation is bool:
-            option = click.option(flag, is_flag=True, default=None, help=text)
-        else:
-            default = "" if field.default is None else f"  [default: {field.default}]"
-            option = click.option(flag, type=_click_type(field.annotation), help=text + default)
-        function = option(function)
-    return function
-
-
-def _click_type(annotation: Any) -> Any:
-    options = [kind for kind in get_args(annotation) if kind is not type(None)]
-    if len(options) > 1 and get_origin(annotation) in (Union, UnionType):
-        return str  # A number or a word, by the configuration.
-    if options and get_origin(annotation) is not Literal:
-        annotation = options[0]
-    if get_origin(annotation) is Literal:
-        return click.Choice(list(get_args(annotation)))
-    return annotation if annotation in (int, float) else str
+    return config_options({name: fields[name] for name in (*own, *shared)}, _REPEATED)(function)
 
 
 def _refuse_truncation(

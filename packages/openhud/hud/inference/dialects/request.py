@@ -49,6 +49,8 @@ class GenerationRequest:
     return_token_ids: bool = False
     continuation: Continuation | None = None
     checkpoint: str | None = None
+    system_prompt: str | None = None
+    """Prompt in place of the model's own; empty: none. None: the model's own."""
     prompts: Sequence[str | list[int]] | None = None
     """Text or token ids to continue without a chat format; `messages` is then empty."""
     stream: bool = False

@@ -25,6 +25,7 @@ Action = Literal[
     "head moved",
     "head promoted",
     "head forced",
+    "prompt added",
     "training launched",
     "taskset changed",
     "environment built",

@@ -69,11 +69,14 @@ class Catalogue:
             if checkpoint:
                 raise UsageError(f"{target.name!r} is a provider's model; it has no checkpoints.")
             return target
-        pinned = None
+        tree = self._registry.of(team).tree
+        pinned, prompted = None, target.head_checkpoint_id
         if checkpoint and checkpoint != "head":
+            prompted = tree.find(target, checkpoint)
             # None is the base here; for the engine it would be the head.
-            pinned = self._registry.of(team).tree.find(target, checkpoint) or BASE
-        return LocalModel(target, pinned, format_of(target.folder, target.config.tool_call_parser))
+            pinned = prompted or BASE
+        form = format_of(target.folder, target.config.tool_call_parser)
+        return LocalModel(target, pinned, form, tree.system_prompt(prompted))
 
     def _record_or_provider(self, team: str, name: str) -> ModelRecord | ProviderModel:
         try:

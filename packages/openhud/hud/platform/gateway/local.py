@@ -24,7 +24,7 @@ from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.turn_reader import Prompt, TurnReader
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.token_engine import TokenDelta, TokenRequest
-from hud.trace import begins_turn
+from hud.trace import begins_turn, with_system_prompt
 
 if TYPE_CHECKING:
     from hud.platform.serving.token_engine import TokenEngine
@@ -43,6 +43,8 @@ class LocalModel:
     checkpoint: str | None
     """None: the head, read when sampling begins."""
     format: Format
+    system_prompt: str | None = None
+    """The model's own system prompt."""
 
     @property
     def name(self) -> str:
@@ -168,14 +170,16 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
     if effort is None and request.budgeted_effort is not None:
         reasoning = chat.template(tools=bool(request.offered)).reasoning
         effort = request.budgeted_effort if reasoning.takes(request.budgeted_effort) else None
-    begun = begins_turn(request.messages)
+    own = model.system_prompt if request.system_prompt is None else request.system_prompt
+    messages = with_system_prompt(request.messages, own)
+    begun = begins_turn(messages)
     ids = None
     if request.continuation is not None and not begun:
         _known(request.continuation.token_ids, vocabulary)
-        ids = chat.extend(request.continuation, request.messages, request.offered, effort=effort)
+        ids = chat.extend(request.continuation, messages, request.offered, effort=effort)
     if ids is None:
         render = chat.render_beginning if begun else chat.render
-        ids = render(request.messages, request.offered, effort=effort)
+        ids = render(messages, request.offered, effort=effort)
     opened = not begun and chat.opens_reasoning(ids)
     return [Prompt(ids, ids.pictures, opened=opened, begun=begun)]
 

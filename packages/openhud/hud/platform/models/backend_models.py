@@ -73,6 +73,7 @@ class BackendServing(Serving):
         with self.lock, self.policy.exclusive():
             self._open.go_to(saved)
             self.policy.checkpoint = checkpoint_id
+            self.policy.system_prompt = self._models.prompt_of(checkpoint_id)
 
 
 class BackendModels:
@@ -96,7 +97,12 @@ class BackendModels:
         if checkpoint is None:
             return None
         tree = self._registry.tree
-        return tree.present(tree.get(checkpoint), model) / SAMPLER
+        sampler = tree.present(tree.get(checkpoint), model) / SAMPLER
+        return sampler if sampler.is_dir() else None
+
+    def prompt_of(self, checkpoint: str | None) -> str | None:
+        """Return the system prompt of a checkpoint."""
+        return self._registry.tree.system_prompt(checkpoint)
 
     def close(self) -> None:
         """Close every connection."""
@@ -127,6 +133,7 @@ class BackendModels:
         )
         opened.go_to(self.saved(model, checkpoint))
         opened.policy.checkpoint = checkpoint
+        opened.policy.system_prompt = self.prompt_of(checkpoint)
         return opened
 
     def _connection(self, backend: str) -> Connection:

@@ -20,6 +20,8 @@ from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.models.checkpoint_files import (
     SAMPLER,
+    STATE,
+    Manifest,
     delete_state,
     link_or_copy,
     read_manifest,
@@ -199,6 +201,8 @@ class Tree:
         """Return the files of a checkpoint as a policy of `model` loads them."""
         folder = self.present(node, model)
         sampler = folder / SAMPLER
+        if not sampler.is_dir():
+            return Weights(model.folder)  # A system prompt over the base weights.
         if (sampler / ADAPTER_CONFIG).is_file():
             return Weights(model.folder, adapter=sampler)
         return Weights(sampler)
@@ -305,6 +309,53 @@ class Tree:
                     "Compare with the new head."
                 )
             _annotate(connection, checkpoint_id, metrics)
+
+    def system_prompt(self, checkpoint_id: str | None) -> str | None:
+        """Return the system prompt of a checkpoint of any model; None: the base weights have none."""
+        return None if checkpoint_id is None else self.get(checkpoint_id).system_prompt
+
+    def add_prompt(self, model: ModelRecord, text: str) -> CheckpointRecord:
+        """Add a checkpoint with the head's weights and a system prompt under the head, which does not move.
+
+        Files are shared. Over the base weights there are none. An empty `text` is no prompt.
+        """
+        head = None if model.head_checkpoint_id is None else self.get(model.head_checkpoint_id)
+        files: list[str] = []
+        if head is not None:
+            files = list(read_manifest(self.present(head, model)).files)
+            if head.model_id != model.id:
+                files = [file for file in files if file != STATE]  # As a fork's first step.
+        identifier, step = new_id(), 0 if head is None else head.step
+        name = node_name(step, identifier)
+        node = CheckpointRecord(
+            id=identifier,
+            model_id=model.id,
+            parent_id=None if head is None else head.id,
+            step=step,
+            name=name,
+            folder=self.place(model.id) / name,
+            created_at=now(),
+            system_prompt=text or None,
+        )
+        assert node.folder is not None
+        manifest = Manifest(
+            id=identifier, model_id=model.id, parent_id=node.parent_id, step=node.step
+        )
+
+        def share(folder: Path) -> None:
+            if head is not None:
+                _share(head, files, folder)
+
+        write_checkpoint(node.folder, manifest, share)
+        self.store.write(sa.insert(tables.checkpoints).values(**_row(node)))
+        return node
+
+    def prompts(self, model: ModelRecord) -> list[CheckpointRecord]:
+        """Return the checkpoints of a model that changed its system prompt, oldest first."""
+        nodes, parents = tables.checkpoints, tables.checkpoints.alias()
+        changed = nodes.c.system_prompt.is_distinct_from(parents.c.system_prompt)
+        query = _of_model(model).outerjoin(parents, parents.c.id == nodes.c.parent_id)
+        return self._records(query.where(changed))
 
     def adopt(self, model: ModelRecord, node: CheckpointRecord) -> CheckpointRecord:
         """Add a fork's checkpoint under the head of `model`, with shared files; the head does not move."""

@@ -61,9 +61,11 @@ class Policies:
         self._coming: dict[tuple[str, str | None], Future[Policy]] = {}
         self._loaders = ThreadPoolExecutor(_LOADERS, thread_name_prefix="hud-load")
 
-    async def chat_model(self, model: ModelRecord, checkpoint: str | None = None) -> ChatModel:
-        """Return a model's policy that follows its head, or one that is pinned to a checkpoint."""
-        return await asyncio.to_thread(self._chat_model, model, checkpoint)
+    async def chat_model(
+        self, model: ModelRecord, checkpoint: str | None = None, system_prompt: str | None = None
+    ) -> ChatModel:
+        """Return a model's policy that follows its head, or one that is pinned to a checkpoint; `system_prompt` replaces its own."""
+        return await asyncio.to_thread(self._chat_model, model, checkpoint, system_prompt)
 
     def serving(self, model: ModelRecord) -> Serving:
         """Return a model's policy at its head, loaded if need be."""
@@ -190,11 +192,13 @@ class Policies:
             for model_id, policy in loaded
         ]
 
-    def _chat_model(self, model: ModelRecord, checkpoint: str | None) -> ChatModel:
+    def _chat_model(
+        self, model: ModelRecord, checkpoint: str | None, system_prompt: str | None
+    ) -> ChatModel:
         if checkpoint is None or checkpoint == "head":
-            return self.serving(model).policy.chat_model(model.slug)
+            return self.serving(model).policy.chat_model(model.slug, system_prompt)
         pinned = self._pin(model, self.registry.tree.find(model, checkpoint))
-        return pinned.chat_model(model.slug)
+        return pinned.chat_model(model.slug, system_prompt)
 
     def _pin(self, model: ModelRecord, checkpoint_id: str | None) -> Policy:
         key = (model.id, checkpoint_id)
@@ -230,7 +234,7 @@ class Policies:
         if model.config.backend is not None:
             return self._backends.serving(model)
         policy, fresh = self._load(model, model.head_checkpoint_id, on_servers=True)
-        return LocalServing(model, policy, fresh, self._verified)
+        return LocalServing(model, policy, fresh, self._verified, self.registry.tree.system_prompt)
 
     def _load(
         self, model: ModelRecord, checkpoint_id: str | None, *, on_servers: bool = False
@@ -281,6 +285,7 @@ class Policies:
         if model.config.router_replay:
             policy.decoder.sampled_routes = SampledRoutes()
         policy.checkpoint = checkpoint_id
+        policy.system_prompt = self.registry.tree.system_prompt(checkpoint_id)
         if policy.cache is not None:
             log.info("Key-value cache of %s: %s.", model.slug, policy.cache)
         return policy, fresh

@@ -177,6 +177,8 @@ class CheckpointRecord:
     num_datums: int | None = None
     num_tokens: int | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
+    system_prompt: str | None = None
+    """System prompt with which the weights are served and trained; None: no prompt of the model's own."""
 
     @property
     def trained_reward(self) -> float | None:

@@ -270,15 +270,17 @@ class Registry:
         parent = self.model(base)
         head = parent.head_checkpoint_id if checkpoint == "head" else checkpoint
         weights = self.weights(parent, head)
+        prompt = None
         if config is None or (config.training == parent.config.training == "full"):
             settings = parent.config.model_copy(update={"origin_checkpoint": head})
             folder = parent.folder
         elif parent.config.training == "full":
             # The adapter is applied to the head's weights, which are a complete folder.
             settings = config.model_copy(update={"origin_checkpoint": None})
-            folder, head = weights.folder, None
+            folder, prompt, head = weights.folder, self.tree.system_prompt(head), None
         elif weights.adapter is None:
-            settings, folder = config.model_copy(update={"origin_checkpoint": None}), parent.folder
+            settings = config.model_copy(update={"origin_checkpoint": None})
+            folder, prompt, head = parent.folder, self.tree.system_prompt(head), None
         elif config.training == "lora" and _same_adapter(config, parent.config):
             settings = parent.config.model_copy(update={"origin_checkpoint": head})
             folder = parent.folder
@@ -297,9 +299,13 @@ class Registry:
             **sampling,
         }
         settings = settings.model_copy(update=own)
-        return self._insert(
+        fork = self._insert(
             new_id(), name, folder, kind="fork", config=settings, base=parent.id, head=head
         )
+        if prompt is not None:
+            self.tree.set_head(fork, self.tree.add_prompt(fork, prompt).id)
+            fork = self.model(fork.id)
+        return fork
 
     def sample_on(self, model: ModelRecord, servers: VllmConfig | None) -> ModelRecord:
         """Set the vLLM servers that sample a model; None: this platform. Loaded policies of it must change their servers, or be reloaded.

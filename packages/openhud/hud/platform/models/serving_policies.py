@@ -56,11 +56,12 @@ class LocalServing(Serving):
         policy: Policy,
         fresh_adapter: dict[str, torch.Tensor],
         find: Callable[[ModelRecord, str | None], Weights],
+        prompt_of: Callable[[str | None], str | None],
     ) -> None:
-        """`fresh_adapter`: the adapter before any step. `find` returns the verified files of a checkpoint."""
+        """`fresh_adapter`: the adapter before any step. `find` returns the verified files of a checkpoint, `prompt_of` its prompt."""
         super().__init__(model, policy)
         self._fresh_adapter = fresh_adapter
-        self._find = find
+        self._find, self._prompt_of = find, prompt_of
 
     def open_trainer(self) -> Trainer:
         decoder = self.policy.decoder
@@ -87,6 +88,7 @@ class LocalServing(Serving):
             else:
                 load_weights(decoder, weights.folder)
             self.policy.checkpoint = checkpoint_id
+            self.policy.system_prompt = self._prompt_of(checkpoint_id)
 
 
 def lora_config(config: ModelConfig) -> LoraConfig | None:

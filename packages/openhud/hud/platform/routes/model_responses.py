@@ -77,4 +77,5 @@ def shown_checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, An
         "idempotency_key": node.metrics.get("idempotency_key"),
         "promotion": node.metrics.get(PROMOTION),
         "pruned": node.folder is None,
+        "system_prompt": node.system_prompt,
     }

@@ -1,7 +1,7 @@
 """Routes of models and checkpoints: HUD's routes, and further ones of this platform.
 
 GET    /v2/models                          GET  /v2/models/resolve?model=SLUG     POST /v2/models/fork
-GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
+GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head                     POST /v2/models/{id}/prompts
 POST   /v2/models/create | /add | /provide | /backend
 GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
 GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET, PUT /v2/models/{id}/checkpoints/{id}
@@ -65,6 +65,8 @@ from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
 from hud.train.planning.tower import tower_of
 
+MOST_PROMPT = 100_000
+"""Characters of a model's own system prompt."""
 CHECKPOINTS_AT_ONCE = 500
 """Checkpoints that a listing holds in memory at a time."""
 
@@ -107,6 +109,12 @@ class AddRequest(StrictBody):
     source: str
     name: str
     config: ModelConfig | None = None
+
+
+class PromptRequest(StrictBody):
+    """Add a system prompt to a model's tree; an empty one takes the head's away."""
+
+    text: str = Field(max_length=MOST_PROMPT)
 
 
 class ProvideRequest(StrictBody):
@@ -309,6 +317,23 @@ def name_checkpoint(
     model = registry.model(model_id)
     node = _node(registry, model, checkpoint_id)
     return shown_checkpoint(registry.tree.rename(model, node, body.name), model)
+
+
+@router.post("/{model_id}/prompts", dependencies=TRAIN)
+async def add_prompt(
+    registry: Models, audit: Audit, model_id: str, body: PromptRequest
+) -> dict[str, Any]:
+    """Add a checkpoint with the head's weights and a system prompt; the head does not move."""
+    model = registry.model(model_id)
+    if model.config.provider is not None:
+        raise UsageError(
+            f"{model.slug!r} lives with its provider and has no checkpoints; send the prompt with each request."
+        )
+    node = await asyncio.to_thread(registry.tree.add_prompt, model, body.text)
+    await asyncio.to_thread(
+        audit.note, "prompt added", model.slug, model_id=model.id, after=node.id
+    )
+    return shown_checkpoint(node, model)
 
 
 @router.put("/{model_id}/head", dependencies=TRAIN)

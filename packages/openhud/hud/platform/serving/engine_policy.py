@@ -29,9 +29,15 @@ class EnginePolicy(SampledPolicy):
     """A model at its head, read when a turn begins, or pinned to a checkpoint."""
 
     def __init__(
-        self, engine: TokenEngine, model: ModelRecord, checkpoint: str | None, chat: ChatFormat
+        self,
+        engine: TokenEngine,
+        model: ModelRecord,
+        checkpoint: str | None,
+        chat: ChatFormat,
+        system_prompt: str | None,
     ) -> None:
         self.chat = chat
+        self.system_prompt = system_prompt
         self._engine = engine
         self._model = model
         self._checkpoint = checkpoint

@@ -311,6 +311,7 @@ checkpoints = sa.Table(
     sa.Column("num_datums", sa.Integer),
     sa.Column("num_tokens", sa.Integer),
     sa.Column("metrics", sa.JSON, nullable=False, default=dict),
+    sa.Column("system_prompt", sa.Text),
 )
 
 leases = sa.Table(

@@ -62,7 +62,7 @@ from hud.platform.training.supervised_rendering import render_conversation
 from hud.platform.training.teachers import Teacher
 from hud.platform.training.trained_model import TrainedModel, step_result
 from hud.platform.training.unsaved_steps import UnsavedSteps
-from hud.trace import new_id
+from hud.trace import new_id, with_system_prompt
 
 if TYPE_CHECKING:
     from hud.platform.models.loaded_policies import Policies
@@ -181,7 +181,11 @@ class Session:
 
         def work() -> RenderResult:
             samples = [
-                render_conversation(form, conversation.messages, conversation.tools)
+                render_conversation(
+                    form,
+                    with_system_prompt(conversation.messages, policy.system_prompt),
+                    conversation.tools,
+                )
                 for conversation in body.conversations
             ]
             return RenderResult(samples=samples, max_context=context)

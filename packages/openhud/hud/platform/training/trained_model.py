@@ -283,6 +283,7 @@ class TrainedModel:
             num_datums=total.datums,
             num_tokens=total.tokens,
             metrics=metrics,
+            system_prompt=self.registry.tree.system_prompt(head),
         )
 
     def _write(self, name: str, folder: Path) -> None:

@@ -209,9 +209,19 @@ class Rollouts:
 
     async def play_held_out(self, models: Models, tasks: list[Task], job: Job) -> list[Run]:
         """Play tasks for scores: `eval_group` times each, with seeds by task only."""
-        place = (self.config.seed, "held-out")
-        agent = self._agent(models, self.config.eval_temperature, place)
-        return await self._play(agent, tasks, self.config.eval_group, job)
+        return await self.play_at(models, tasks, job, ("held-out",), self.config.eval_group)
+
+    async def play_at(
+        self,
+        models: Models,
+        tasks: Iterable[Task],
+        job: Job,
+        place: tuple[object, ...],
+        group: int = 1,
+    ) -> list[Run]:
+        """Play tasks with the seeds of a place, at the temperature of scores: equal places differ by the models only."""
+        agent = self._agent(models, self.config.eval_temperature, (self.config.seed, *place))
+        return await self._play(agent, tasks, group, job)
 
     def _agent(
         self,

@@ -17,7 +17,13 @@ from hud.eval.results.paired_differences import (
     pair,
     rewards_by_attempt,
 )
-from hud.eval.results.promotion_gate import Subsets, difference_shown, evidence, subsets_of
+from hud.eval.results.promotion_gate import (
+    Gate,
+    Subsets,
+    difference_shown,
+    evidence,
+    subsets_of,
+)
 from hud.eval.results.task_families import few_families
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.inference.models import chat_model
@@ -40,6 +46,14 @@ class Measured:
     mean: float
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """The gate's decision about a checkpoint, as the platform gives it, and the jobs of the head and of the checkpoint."""
+
+    decision: dict[str, Any]
+    jobs: tuple[Job, Job]
 
 
 @dataclass(frozen=True)
@@ -154,6 +168,46 @@ async def play(
         job.interrupted = job.interrupted or rollouts.stop.stopping
         await job.finish()
     return job
+
+
+async def promote(
+    config: TrainConfig,
+    source: str,
+    checkpoint: str,
+    tasks: Taskset,
+    gate: Gate,
+    *,
+    force: bool = False,
+    head_job: Job | None = None,
+    runtime: Provider | None = None,
+    reporter: Reporter | None = None,
+    stop: StopSignal | None = None,
+    began: Callable[[Job], None] = lambda job: None,
+) -> Promotion | None:
+    """Play `tasks` with the head of `config.model` and with a checkpoint of `source`, and move the head if the gate accepts it.
+
+    `head_job` is an earlier job of the head on the same tasks and seeds. None after a stop, and nothing is decided.
+    """
+    candidate = config.model_copy(update={"model": source})
+    sides = [(config, "head"), (candidate, checkpoint)]
+    jobs = [] if head_job is None else [head_job]
+    for played_config, which in sides[len(jobs) :]:
+        job = await play(
+            played_config, which, tasks, runtime=runtime, reporter=reporter, stop=stop, began=began
+        )
+        if stop is not None and stop.stopping:
+            return None
+        jobs.append(job)
+    body = {
+        "checkpoint_id": checkpoint,
+        "source_model_id": source,
+        "jobs": [job.id for job in jobs],
+        "gate": asdict(gate),
+        "subsets": subsets_of({task.slug: task.columns for task in tasks}),
+        "force": force,
+    }
+    decision: dict[str, Any] = await connect().post(f"/v2/models/{config.model}/promote", body)
+    return Promotion(decision, (jobs[0], jobs[1]))
 
 
 def _short(checkpoint: str) -> str:

@@ -124,6 +124,7 @@ class ChatCodec:
             return_token_ids=bool(body.flag("return_token_ids")),
             continuation=_continuation(body),
             checkpoint=body.text("checkpoint"),
+            system_prompt=body.text("system_prompt"),
             stream=bool(body.flag("stream")),
         )
 
