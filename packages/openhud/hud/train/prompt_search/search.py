@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from statistics import fmean
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hud.agents.agent_forms import as_agent
 from hud.client import connect
@@ -113,12 +113,14 @@ async def search_prompt(
     stop: StopSignal | None = None,
     fresh: bool = False,
     looks: int = 1,
+    least_rate: float = 0.0,
 ) -> PromptReport:
     """Search a system prompt for `config.model`, continuing the search of the same configuration if there is one.
 
     `tasks`, `held_out` and `reflector` replace those of the configuration. The head moves to the best prompt if the gate
-    accepts it; `looks` is the number of comparisons that share its error. `fresh` starts a new search. Raises `UsageError` for
-    a budget that holds no iteration, and for held-out tasks that are trained on.
+    accepts it; `looks` is the number of comparisons that share its error. The search ends where an iteration is expected to gain
+    less than `least_rate` per rollout. `fresh` starts a new search. Raises `UsageError` for a budget that holds no iteration,
+    and for held-out tasks that are trained on.
     """
     client, reporter, stop = connect(), reporter or Reporter(), stop or StopSignal()
     training, judged = split_tasks(
@@ -128,7 +130,7 @@ async def search_prompt(
         config.seed,
     )
     row = await client.get("/v2/models/resolve", params={"model": config.model})
-    _refuse_unusable(config, row)
+    refuse_unusable(config, row)
     if runtime is None:
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
@@ -140,15 +142,17 @@ async def search_prompt(
         record = await SearchRecord.open(
             client, config, row, config.fingerprint(*data), fresh=fresh
         )
-        for note in record.notes:
+        for note in record.command.notes:
             reporter.note(note)
-        if record.over is not None:
-            return report_of(record.over)
+        if record.command.over is not None:
+            return report_of(record.command.over)
         rollouts = await Rollouts.open(
             config.playing, [*training, *judged], runtime=runtime, reporter=reporter, stop=stop
         )
         model, params = await _reflector(client, config, reflector, stack)
-        search = _Search(config, record, rollouts, training, judged, model, params, looks)
+        search = _Search(
+            config, record, rollouts, training, judged, model, params, looks, least_rate
+        )
         return await search.run_to_end()
 
 
@@ -179,11 +183,20 @@ def split_tasks(
     return order[count:], order[:count]
 
 
-def _refuse_unusable(config: PromptSearchConfig, row: dict[str, Any]) -> None:
+class Budgeted(Protocol):
+    """Settings of a command with a budget."""
+
+    model: str
+    budget: str
+    hour_price: float | None
+
+
+def refuse_unusable(config: Budgeted, row: dict[str, Any]) -> None:
+    """Raise `UsageError` for a provider's model, and for a budget of money without the price of this machine."""
     if not row["is_trainable"]:
         raise UsageError(
-            f"{config.model!r} lives with its provider: there is no tree here that could hold its prompt. Register its weights, "
-            "or name it as the --reflector of another model."
+            f"{config.model!r} lives with its provider: there is no tree here that could hold its prompt or weights. Register its "
+            "weights, or name it as the --reflector of another model."
         )
     if parse_budget(config.budget).usd is not None and config.hour_price is None:
         raise UsageError(
@@ -224,13 +237,16 @@ class _Search:
     reflector: ChatModel
     params: SamplingParams
     looks: int
+    least_rate: float
     account: Account = field(init=False)
     job: Job = field(init=False)
 
     def __post_init__(self) -> None:
         config = self.config
         budget = parse_budget(config.budget)
-        self.account = Account(budget, config.hour_price, Spent(**self.record.spent))
+        self.account = Account(
+            budget, config.hour_price, Spent(**self.record.command.state.get("spent") or {})
+        )
         order = Random(seed_of("validation", config.seed)).sample(self.training, len(self.training))
         self.validation = order[: config.validation]
         self.minibatch = min(config.minibatch, len(self.training))
@@ -242,9 +258,9 @@ class _Search:
     async def run_to_end(self) -> PromptReport:
         record, reporter, stop = self.record, self.rollouts.reporter, self.rollouts.stop
         self._refuse_small()
-        reporter.started(record.id, record.iteration, 0)
+        reporter.started(record.command.id, record.iteration, 0)
         self.job = await Job.start(f"{self.config.model} prompt search", purpose="training")
-        await record.add_job(self.job.id)
+        await record.command.add("jobs", self.job.id)
         timer = None
         if (left := self.account.seconds_left) is not None:
             # Rollouts end before the budget of time does; a second request cancels those that do not.
@@ -264,13 +280,18 @@ class _Search:
                 timer.cancel()
 
     def _goes_on(self) -> bool:
-        """Return True if another iteration fits the budget, and the last `patience` ones were not in vain."""
-        patient = self.record.iteration - self.record.accepted_at < self.config.patience
-        return (
-            patient
-            and not self._stopping()
-            and self.account.fits(self.iteration_rollouts + self.final)
-        )
+        """Return True if another iteration fits the budget, and is expected to gain enough.
+
+        After n iterations in vain, the chance that the next proposal is accepted is taken as 1 / (n + 2), Laplace's rule of
+        succession; it can gain what is left up to a reward of 1.
+        """
+        vain = self.record.iteration - self.record.accepted_at
+        if self._stopping() or vain >= self.config.patience:
+            return False
+        room = 1.0 - max((candidate.mean for candidate in self.record.candidates), default=0.0)
+        if room / (vain + 2) / self.iteration_rollouts < self.least_rate:
+            return False
+        return self.account.fits(self.iteration_rollouts + self.final)
 
     def _stopping(self) -> bool:
         return self.rollouts.stop.stopping
@@ -388,7 +409,7 @@ class _Search:
         place = best_of(self._seen("best")) if record.candidates else 0
         best = record.candidates[place] if record.candidates else Candidate(record.own, None, {})
         report = PromptReport(
-            run_id=record.id,
+            run_id=record.command.id,
             model=config.model,
             prompt=best.text,
             own=record.own,
@@ -419,7 +440,8 @@ class _Search:
         else:
             await self._judge(report, best)
         report.spent = self.account.record()
-        await record.end(report.as_dict() if report.finished else None, self.account.record())
+        await record.save(self.account.record())
+        await record.command.end(report.as_dict() if report.finished else None)
         return report
 
     async def _judge(self, report: PromptReport, best: Candidate) -> None:
