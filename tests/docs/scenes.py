@@ -145,6 +145,7 @@ SCENES = {
         },
         setup="hud eval tasks.py teacher.py --all",
     ),
+    "docs/preferences.md": Scene(models=("my-policy",)),
     "docs/rewards.md": Scene(
         models=("my-policy",),
         stands={"signal JOB": 'signal "$(latest_job)"'},

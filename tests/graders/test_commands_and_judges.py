@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from hud.errors import GraderFault
+from hud.errors import GraderFault, UsageError
 from hud.graders import BashGrader, Grader, LLMJudgeGrader, SubScore, combine
 
 # Commands.
@@ -202,6 +202,22 @@ async def test_a_judge_scores_each_criterion_and_says_why(judge):
     instructions, data = (message["content"] for message in body["messages"])
     assert "1. is right\n2. is short" in instructions
     assert json.loads(data) == {"question": "Capital of France?", "answer": "Paris"}
+
+
+async def test_criteria_have_weights(judge):
+    judge.always = '{"scores": [1, 0.5, 0], "reasons": []}'
+    criteria = [("is right", 3), "is short", ("is polite", 0.5)]
+    score = await LLMJudgeGrader.grade(answer="Paris", criteria=criteria, base_url=judge.url)
+    assert score.value == pytest.approx(3.5 / 4.5)
+    assert score.info["weights"] == [3.0, 1.0, 0.5]
+    assert "1. is right\n2. is short\n3. is polite" in judge.asked[0][2]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("criteria", [[], [("is right", 0)], [("is right", float("inf"))]])
+async def test_criteria_without_a_use_are_refused(judge, criteria):
+    with pytest.raises(UsageError):
+        await LLMJudgeGrader.grade(answer="x", criteria=criteria, base_url=judge.url)
+    assert not judge.asked
 
 
 async def test_a_judge_is_found_through_the_settings(judge, monkeypatch, tmp_path):

@@ -51,7 +51,7 @@ _API = {
         GET /api/v1/whoami
     """,
     "run": """
-        POST /v2/labels  DELETE /v2/labels/{label_id}
+        POST /v2/labels  DELETE /v2/labels/{label_id}  POST /v2/models/{model_id}/rewards
         POST /v2/ingest  POST /v2/trace/job/{job_id}/enter  POST /v2/trace/{trace_id}/enter
         POST /v2/trace/{trace_id}/exit  POST /v1/traces  POST /v2/trace/{trace_id}/outcome
         POST /trace/{task_run_id}/telemetry-upload  POST /v3/api/trace/{task_run_id}/telemetry-upload

@@ -56,6 +56,7 @@ class EmbeddedPlatform:
         if await self.parts.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
             return None
         record = self.parts.registry.of(LOCAL.team_id).model(slug)
+        record.check_answers()
         model: ChatModel = await self.parts.recorded_model(
             record, checkpoint, LOCAL.team_id, system_prompt
         )

@@ -22,6 +22,7 @@ from hud.lazy import lazy
 if TYPE_CHECKING:
     from hud.graders.grader import BashGrader, Grader
     from hud.graders.judge import LLMJudgeGrader
+    from hud.graders.reward_model import RewardModelGrader
 
 __all__ = [
     "BashGrader",
@@ -29,6 +30,7 @@ __all__ = [
     "Fade",
     "Grader",
     "LLMJudgeGrader",
+    "RewardModelGrader",
     "SubScore",
     "combine",
     "combine_all",
@@ -50,5 +52,11 @@ __all__ = [
 
 # An HTTP client costs time to import, and only judges need it.
 __getattr__ = lazy(
-    __name__, {"BashGrader": ".grader", "Grader": ".grader", "LLMJudgeGrader": ".judge"}
+    __name__,
+    {
+        "BashGrader": ".grader",
+        "Grader": ".grader",
+        "LLMJudgeGrader": ".judge",
+        "RewardModelGrader": ".reward_model",
+    },
 )

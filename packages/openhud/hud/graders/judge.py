@@ -7,6 +7,7 @@ cannot void a run by confusing its judge.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from hud import settings
-from hud.errors import GraderFault
+from hud.errors import GraderFault, UsageError
 from hud.graders.grader import Grader
 from hud.graders.quoted_json import object_with, quoted_json, text_after_reasoning
 
@@ -42,20 +43,20 @@ class LLMJudgeGrader(Grader):
         self,
         *,
         answer: str,
-        criteria: str | Sequence[str],
+        criteria: str | Sequence[str | tuple[str, float]],
         question: str = "",
         model: str = "claude-haiku-4-5",
         base_url: str | None = None,
         api_key: str | None = None,
         timeout_seconds: float = 120.0,
     ) -> tuple[float, dict[str, Any]]:
-        """Return the mean over the criteria of the judge's scores, 0 to 1.
+        """Return the mean over the criteria of the judge's scores, 0 to 1; a pair `(text, weight)` has a weight other than 1.
 
         An answer that is no valid Unicode, is longer than a million characters, or gets no verdict scores 0. Raises
         `GraderFault` if the judge cannot be reached, or returns no verdict on an empty answer either: a judge that is down
         is not a wrong answer.
         """
-        wanted = [criteria] if isinstance(criteria, str) else list(criteria)
+        wanted, weights = weighted_criteria(criteria)
         now = settings.load()
         url = base_url or now.gateway_url
         if url is None:
@@ -74,7 +75,26 @@ class LLMJudgeGrader(Grader):
         else:
             scores, reasons = verdict.scores, verdict.reasons or []
         info = {"model": model, "criteria": wanted, "scores": scores, "reasons": reasons}
-        return sum(scores) / len(scores), info
+        if len(set(weights)) > 1:
+            info["weights"] = weights
+        total = sum(weight * score for weight, score in zip(weights, scores, strict=True))
+        return total / sum(weights), info
+
+
+def weighted_criteria(
+    criteria: str | Sequence[str | tuple[str, float]],
+) -> tuple[list[str], list[float]]:
+    """Return the texts of criteria and their weights, 1 where none is given. Raises `UsageError` for none, or a wrong weight."""
+    pairs = [criteria] if isinstance(criteria, str) else criteria
+    split = [(pair, 1.0) if isinstance(pair, str) else (pair[0], float(pair[1])) for pair in pairs]
+    for text, weight in split:
+        if not 0 < weight < math.inf:
+            raise UsageError(
+                f"The weight of the criterion {text!r} is {weight:g}; it must be above 0."
+            )
+    if not split:
+        raise UsageError("A judge needs a criterion at least.")
+    return [text for text, _ in split], [weight for _, weight in split]
 
 
 class _Verdict(BaseModel):

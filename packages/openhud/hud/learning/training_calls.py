@@ -93,6 +93,8 @@ class RenderRequest(Strict):
     """Return recorded conversations as token ids: the model's prompts and outputs."""
 
     conversations: list[Conversation]
+    verdicts: bool = False
+    """Return the two verdicts on each conversation, in place of its turns; of a reward model alone."""
 
 
 class RenderResult(Strict):
@@ -101,6 +103,19 @@ class RenderResult(Strict):
     samples: list[list[dict[str, Any]]]
     max_context: int
     """Number of tokens that the model's context holds."""
+
+
+class RateRequest(Strict):
+    """Rate conversations by a reward model, at its head."""
+
+    conversations: list[Conversation] = Field(min_length=1, max_length=256)
+
+
+class Rates(Strict):
+    """Answer to `RateRequest`."""
+
+    rewards: list[float]
+    """Reward of each conversation, in nats: of two, the first is the better one with probability σ(r_1 - r_2)."""
 
 
 OPEN = Call("open", OpenRequest, OpenedSession)
@@ -112,6 +127,7 @@ FORWARD_BACKWARD = Call("forward-backward", ForwardBackwardRequest, ForwardBackw
 LOSS = Call("loss", LossRequest, ForwardBackwardResult)
 FORWARD = Call("forward", ForwardRequest, ForwardResult)
 BACKWARD = Call("backward", BackwardRequest, ForwardBackwardResult)
+RATE = Call("rate", RateRequest, Rates)
 OPTIM_STEP = Call("optim-step", OptimStepRequest, OptimStepResult)
 
 TRAINING_CALLS: tuple[Call[Any, Any], ...] = (

@@ -77,7 +77,7 @@ class TrainConfig(RunSettings):
     groups."""
 
     loss: str = "importance_sampling"
-    """importance_sampling, ppo, cispo, dro, gspo or dppo; with `--from`: cross_entropy or dpo. Default with `max_lag` above 0: ppo with a dual_clip of 3, since
+    """importance_sampling, ppo, cispo, dro, gspo or dppo; with `--from`: cross_entropy, dpo or bradley_terry. Default with `max_lag` above 0: ppo with a dual_clip of 3, since
     unbounded importance weights of old tokens can collapse the policy."""
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; unknown keys are errors."""

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hud.cli.output import count, tell, training_usage
-from hud.platform.models.records import MOST_SLOTS, SAMPLING
+from hud.platform.models.records import MOST_SLOTS, OF_A_FORK
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -54,6 +54,12 @@ def training_options(function: Any) -> Any:
             "--optimizer-states",
             type=click.Choice(["float32", "8bit"]),
             help="Precision of the moments: 8 bytes per weight, or 2.  [default: float32]",
+        ),
+        click.option(
+            "--reward-model",
+            is_flag=True,
+            default=None,
+            help="A model that rates runs (hud train --loss bradley_terry) and answers no messages.",
         ),
         click.option(
             "--tool-format",
@@ -122,7 +128,7 @@ def training_of(options: dict[str, Any]) -> dict[str, Any] | None:
     training = {name: value for name, value in options.items() if value is not None}
     if "lora_targets" in training:
         training["lora_targets"] = [part.strip() for part in training["lora_targets"].split(",")]
-    if set(training) <= {"tool_call_parser", *SAMPLING}:
+    if set(training) <= OF_A_FORK:
         return training  # No training options: a fork is trained like its base.
     lora = any(name.startswith("lora_") for name in training)
     return {"training": "lora" if lora else "full", **training}

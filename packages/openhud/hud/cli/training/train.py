@@ -34,8 +34,8 @@ _REPEATED = {
     "joined": "MODEL",
     "critical": "COLUMN=VALUE",
 }
-DPO_RATE = 0.1
-"""Default learning rate of DPO, as a multiple of that of other supervised training."""
+PAIR_RATE = 0.1
+"""Default learning rate of the losses of pairs, as a multiple of that of other supervised training."""
 PAUSED = 1
 """Exit code of a run that the guard paused."""
 _SUPERVISED_ONLY = ("epochs", "batch", "min_reward", "best_of", "test", "test_share")
@@ -111,7 +111,7 @@ def _refuse_truncation(
 @click.option(
     "--test-share",
     type=click.FloatRange(0, 1, max_open=True),
-    help="With --from: share of the runs that is not trained on, and whose loss is measured.  [default: 0]",
+    help="With --from: share of the runs that is not trained on, and whose loss is measured; of a reward model, share of the tasks.  [default: 0]",
 )
 @click.option(
     "--fresh",
@@ -305,8 +305,8 @@ async def _learn_from(
     jobs = [await job_of(connect(), source, tasks or ())] if file is None else []
     if "lr" not in values:
         values["lr"] = await default_rate(connect(), values["model"])
-        if values.get("loss") == "dpo":
-            values["lr"] *= DPO_RATE
+        if values.get("loss", "cross_entropy") != "cross_entropy":
+            values["lr"] *= PAIR_RATE
     config = make_supervised_config({**values, "jobs": jobs})
     stop = StopSignal()
     with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
@@ -316,7 +316,7 @@ async def _learn_from(
     if as_json:
         print_json({**asdict(report), "interrupted": stop.stopping})
     else:
-        _tell_supervised(report, values.get("tasks"), "pair" if config.loss == "dpo" else "token")
+        _tell_supervised(report, values.get("tasks"), "pair" if config.compares else "token")
     return INTERRUPTED if stop.stopping else PAUSED if report.paused is not None else 0
 
 
@@ -331,6 +331,8 @@ def _tell_supervised(report: SupervisedReport, tasks: str | None, unit: str) -> 
     if report.last_held_out_loss is not None:
         losses = f"{number(report.first_held_out_loss)} to {number(report.last_held_out_loss)}"
         out.print(f"  held-out loss   {losses}")
+    if report.held_out_accuracy is not None:
+        out.print(f"  held-out pairs  accuracy {report.held_out_accuracy}", markup=False)
     for score in report.scores:
         shown = with_interval(score.mean, score.low, score.high)
         out.print(f"  held-out        {shown}  step {score.step}", markup=False)
@@ -352,9 +354,9 @@ def _supervised_values(source: str, file: Path | None, values: dict[str, Any]) -
     from hud.train.supervised.config import SupervisedConfig
     from hud.train.supervised.demonstrations import LATEST
 
-    if values.get("loss", "cross_entropy") not in ("cross_entropy", "dpo"):
+    if values.get("loss", "cross_entropy") not in ("cross_entropy", "dpo", "bradley_terry"):
         raise UsageError(
-            "--from learns by cross_entropy or dpo; leave --loss out, or take --loss dpo."
+            "--from learns by cross_entropy, dpo or bradley_terry; leave --loss out for the first."
         )
     if file is not None or "model" not in values:
         raise UsageError("--from takes MODEL, TASKS and options, no --config.")

@@ -69,6 +69,7 @@ class Catalogue:
             if checkpoint:
                 raise UsageError(f"{target.name!r} is a provider's model; it has no checkpoints.")
             return target
+        target.check_answers()
         tree = self._registry.of(team).tree
         pinned, prompted = None, target.head_checkpoint_id
         if checkpoint and checkpoint != "head":

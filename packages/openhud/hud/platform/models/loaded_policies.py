@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import OrderedDict, defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,11 @@ class Policies:
     def loaded(self, model_id: str) -> Serving | None:
         """Return a model's serving policy if it is loaded."""
         return self._serving.get(model_id)
+
+    def fixed(self, model_id: str) -> AbstractContextManager[object]:
+        """Return a context in which no step changes the weights of a model's serving policy, if it is loaded."""
+        serving = self._serving.get(model_id)
+        return nullcontext() if serving is None else serving.lock
 
     def change_servers(self, model_id: str, urls: tuple[str, ...]) -> None:
         """Sample a model's loaded policy on other servers, also while it is trained. Blocks."""

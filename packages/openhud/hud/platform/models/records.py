@@ -19,7 +19,9 @@ MOST_RANK = 4096
 MOST_SLOTS = 4096
 """Most sequences at a time: a GPU records a decode step for every sixteen."""
 SAMPLING = frozenset({"slots", "max_context", "cache_bytes"})
-"""Settings of a model's sampler, which a fork sets without changing how it is trained."""
+"""Settings of a model's sampler."""
+OF_A_FORK = SAMPLING | {"tool_call_parser", "reward_model"}
+"""Settings that a fork sets without changing how it is trained."""
 FOLDER = "hf"
 """Form of an export: a complete Hugging Face folder."""
 BASE = "base"
@@ -117,6 +119,8 @@ class ModelConfig(BaseModel, extra="forbid"):
     """Size of the sampler's key-value cache; None: what weights and training leave of the device's memory."""
     tool_call_parser: str | None = None
     """Format of the model's tool calls (`hud.engine.chat.tool_calls`); None: the format of its chat template."""
+    reward_model: bool = False
+    """Rate runs (`hud.platform.training.verdicts`), learn by `bradley_terry`, and answer no messages."""
     origin_checkpoint: str | None = None
     """For a fork: the checkpoint of another model from which it was forked."""
     source: str | None = None
@@ -155,6 +159,14 @@ class ModelRecord:
     head_checkpoint_id: str | None = None
     """Checkpoint that serves; None: the base weights."""
     config: ModelConfig = field(default_factory=ModelConfig)
+
+    def check_answers(self) -> None:
+        """Raise `UsageError` for a reward model, which answers no messages."""
+        if self.config.reward_model:
+            raise UsageError(
+                f"{self.slug!r} is a reward model, which rates runs and answers no messages: give it to --judge, or to "
+                "hud.graders.RewardModelGrader."
+            )
 
 
 @dataclass(frozen=True)

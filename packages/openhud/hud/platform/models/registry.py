@@ -25,6 +25,7 @@ from hud.platform.models.checkpoint_tree import CLIENT_NAMES, Tree, is_named
 from hud.platform.models.model_lease import Leases
 from hud.platform.models.named_models import NAMED_MODELS, fetch
 from hud.platform.models.records import (
+    OF_A_FORK,
     SAMPLING,
     BackendConfig,
     ModelConfig,
@@ -262,10 +263,11 @@ class Registry:
         self._check_free(slug_of(name))
         _refuse_servers(config)
         parser = None if config is None else config.tool_call_parser
+        rates = config is not None and config.reward_model
         sampling = (
             {} if config is None else config.model_dump(include=set(SAMPLING), exclude_none=True)
         )
-        if config is not None and config.model_fields_set <= {"tool_call_parser", *SAMPLING}:
+        if config is not None and config.model_fields_set <= OF_A_FORK:
             config = None  # It has no training settings.
         parent = self.model(base)
         head = parent.head_checkpoint_id if checkpoint == "head" else checkpoint
@@ -294,6 +296,7 @@ class Registry:
             "source": parent.slug,
             "dtype": parent.config.dtype,
             "vllm": None,
+            "reward_model": rates or parent.config.reward_model,
             "tool_call_parser": parser or parent.config.tool_call_parser,
             **parent.config.model_dump(include=set(SAMPLING)),
             **sampling,

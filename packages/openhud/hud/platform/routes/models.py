@@ -5,7 +5,7 @@ GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head            
 POST   /v2/models/create | /add | /provide | /backend
 GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
 GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET, PUT /v2/models/{id}/checkpoints/{id}
-GET    /v2/models/{id}/architecture
+GET    /v2/models/{id}/architecture        POST /v2/models/{id}/rewards
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from hud.engine.config import DecoderConfig
 from hud.engine.model_files import format_named
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.inference.dialects.registry import provider_dialect
+from hud.learning.training_calls import RateRequest
 from hud.platform.dependencies import (
     ADMIN,
     READ,
+    RUN,
     TRAIN,
     Audit,
     EnginePart,
@@ -374,6 +376,16 @@ async def set_servers(
     else:
         await engine.call(changed, ForgetModel())
     return shown_model(changed)
+
+
+@router.post("/{model_id}/rewards", dependencies=RUN)
+async def rate(
+    registry: Models, engine: EnginePart, model_id: str, body: RateRequest
+) -> dict[str, Any]:
+    """Rate conversations by a reward model."""
+    model = await asyncio.to_thread(registry.model, model_id)
+    rates: dict[str, Any] = exact_json.loads(await engine.call(model, body))
+    return rates
 
 
 @router.get("/{model_id}/architecture")

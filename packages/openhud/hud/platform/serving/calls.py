@@ -108,6 +108,14 @@ async def _score(
     return await asyncio.to_thread(score_prompt, sessions.policies, model, body)
 
 
+async def _rate(
+    sessions: Sessions, model: ModelRecord, body: training.RateRequest, _: Contributor
+) -> training.Rates:
+    from hud.platform.training.verdicts import rate
+
+    return await asyncio.to_thread(rate, sessions.policies, model, body)
+
+
 async def _change_servers(
     sessions: Sessions, model: ModelRecord, body: ChangeServers, _: Contributor
 ) -> None:
@@ -145,6 +153,7 @@ _CALLS = (
     _in_session(datums.SAVE, lambda session, _, __: session.save()),
     _of_model(datums.LOAD, _load),
     _of_model(datums.SCORE, _score),
+    _of_model(training.RATE, _rate),
     _of_model(Call("export", ExportModel, type(None)), _export),
     _of_model(Call("change-servers", ChangeServers, type(None)), _change_servers),
     _of_model(

@@ -62,6 +62,7 @@ from hud.platform.training.supervised_rendering import render_conversation
 from hud.platform.training.teachers import Teacher
 from hud.platform.training.trained_model import TrainedModel, step_result
 from hud.platform.training.unsaved_steps import UnsavedSteps
+from hud.platform.training.verdicts import check_rates, verdicts
 from hud.trace import new_id, with_system_prompt
 
 if TYPE_CHECKING:
@@ -180,14 +181,20 @@ class Session:
         form, context = policy.chat, policy.decoder.config.max_position_embeddings
 
         def work() -> RenderResult:
-            samples = [
-                render_conversation(
-                    form,
-                    with_system_prompt(conversation.messages, policy.system_prompt),
-                    conversation.tools,
-                )
-                for conversation in body.conversations
-            ]
+            if body.verdicts:
+                check_rates(self.model)
+                samples = [
+                    verdicts(form, conversation.messages) for conversation in body.conversations
+                ]
+            else:
+                samples = [
+                    render_conversation(
+                        form,
+                        with_system_prompt(conversation.messages, policy.system_prompt),
+                        conversation.tools,
+                    )
+                    for conversation in body.conversations
+                ]
             return RenderResult(samples=samples, max_context=context)
 
         return await self.run(work)

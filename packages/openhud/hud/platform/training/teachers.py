@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -66,9 +65,7 @@ class Teacher:
         most = policy.decoder.config.max_position_embeddings
         for datum in datums:
             check_length(datum.length, f"A run, for the teacher {self._model.slug!r},", most)
-        serving = self._policies.loaded(self._model.id)
-        fixed: AbstractContextManager[object] = nullcontext() if serving is None else serving.lock
-        with fixed:  # A step must not change the weights during the pass.
+        with self._policies.fixed(self._model.id):
             rows = on_all_cores(lambda: logprobs_under(policy.decoder, datums))
         return [replace(datum, reference=row) for datum, row in zip(datums, rows, strict=True)]
 

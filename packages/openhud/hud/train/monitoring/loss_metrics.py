@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 PAIR_LOSS = "preference_loss:mean"
-"""Metric of a DPO step: mean loss of its pairs, in nats; log 2 where policy and reference agree."""
+"""Metric of a step over pairs: their mean loss, in nats; log 2 where nothing is preferred."""
 HELD_OUT_LOSS = "held_out_loss:mean"
-"""Metric: loss per token of runs that are not trained on, after the step."""
+"""Metric: loss per token of runs that are not trained on, after the step; of a reward model, per pair."""
+HELD_OUT_ACCURACY = "held_out_accuracy:mean"
+"""Metric: share of held-out pairs whose better run has the higher reward, after the step."""
 INITIAL_LOSS = "initial_held_out_loss:mean"
 """Metric of the first step: that loss before training."""
 

@@ -20,9 +20,9 @@ class SupervisedConfig(RunSettings):
 
     jobs: list[str] = Field(default_factory=list)
     """Ids of the jobs whose runs are trained on; none: runs are given in Python, or a file has them."""
-    loss: Literal["cross_entropy", "dpo"] = "cross_entropy"
+    loss: Literal["cross_entropy", "dpo", "bradley_terry"] = "cross_entropy"
     """`cross_entropy`: the mean negative logprob of a step's assistant tokens. `dpo`: pairs of the best and the worst run of each task
-    (arXiv 2305.18290)."""
+    (arXiv 2305.18290). `bradley_terry`: a reward model, from such pairs."""
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss: `beta` of `dpo`, which scales the logprob ratio to the reference; default 0.1."""
     epochs: int = Field(default=1, ge=1)
@@ -30,7 +30,7 @@ class SupervisedConfig(RunSettings):
     steps: int | None = Field(default=None, ge=1)
     """Number of optimizer steps, in place of `epochs`; None: those of the epochs."""
     batch: int = Field(default=32, ge=1)
-    """Runs per step; pairs of runs with `dpo`."""
+    """Runs per step; pairs of runs with `dpo` and `bradley_terry`."""
     min_reward: float | None = None
     """Omit runs below this reward."""
     best_of: int | None = Field(default=None, ge=2)
@@ -38,7 +38,7 @@ class SupervisedConfig(RunSettings):
     test: str | None = None
     """File of conversations, or id of a job, whose loss is measured and which is not trained on."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the runs that are not trained on, and whose loss is measured."""
+    """Share of the runs that are not trained on, and whose loss is measured; of a reward model, share of the tasks with pairs."""
     lr_schedule: ScheduleName = "linear"
     """Shape of the learning rate over the steps."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
@@ -66,16 +66,24 @@ class SupervisedConfig(RunSettings):
             )
         if not 0 < self.beta < math.inf:
             raise ValueError(f"beta is {self.beta}; it must be above 0")
-        if self.loss == "dpo":
-            for name in ("min_reward", "best_of", "test", "test_share"):
+        if self.compares:
+            share = ["test_share"] if self.loss == "dpo" else []
+            for name in ("min_reward", "best_of", "test", *share):
                 if getattr(self, name):
-                    raise ValueError(f"dpo compares the runs of a task, so {name} has no meaning")
+                    raise ValueError(
+                        f"{self.loss} compares the runs of a task, so {name} has no meaning"
+                    )
         return self
 
     @property
+    def compares(self) -> bool:
+        """True for a loss of pairs."""
+        return self.loss != "cross_entropy"
+
+    @property
     def beta(self) -> float:
-        """Scale of the logprob ratio to the reference in `dpo`."""
-        return self.loss_config.get("beta", 0.1)
+        """Scale of a pair's margin: of the logprob ratio to the reference in `dpo`; 1 for a reward model."""
+        return 1.0 if self.loss == "bradley_terry" else self.loss_config.get("beta", 0.1)
 
     @property
     def total_steps(self) -> int:
@@ -87,7 +95,7 @@ class SupervisedConfig(RunSettings):
     @property
     def loss_arguments(self) -> dict[str, Any]:
         """Arguments of `TrainingClient.forward_backward`."""
-        if self.loss == "dpo":
+        if self.compares:
             # Its token weights hold the mean over pairs.
             return {"loss_fn": "cross_entropy", "loss_fn_config": None}
         # Means, so that the learning rate does not depend on the length of runs.

@@ -99,9 +99,16 @@ class TokenizedRuns:
 
 
 async def tokenized(
-    client: Client, model_id: str, examples: Sequence[Example], *, on_record: bool
+    client: Client,
+    model_id: str,
+    examples: Sequence[Example],
+    *,
+    on_record: bool,
+    verdicts: bool = False,
 ) -> TokenizedRuns:
     """Return the runs that fit the model's context, as token ids: the policy's own if recorded, else of their text.
+
+    With `verdicts`, they are the two verdicts of a reward model on each run.
 
     With `on_record`, the policy's own are read from the embedded store, by trace id. Raises `UsageError` if none fits.
     """
@@ -109,7 +116,9 @@ async def tokenized(
     lengths: dict[int, int] = {}
     spoken: dict[int, list[ChatMessage]] = {}
     for place, example in enumerate(examples):
-        own = payload_of(example.trace, example.reward or 0.0, on_record=on_record)
+        own = None
+        if not verdicts:
+            own = payload_of(example.trace, example.reward or 0.0, on_record=on_record)
         if own is not None:
             payloads[place] = own
             lengths[place] = _length(sampled_turns(example.trace))
@@ -120,22 +129,24 @@ async def tokenized(
     for start in range(0, max(len(spoken), 1), _RENDERED_AT_ONCE):
         places = list(spoken)[start : start + _RENDERED_AT_ONCE]
         body: dict[str, Any] = {
+            "verdicts": verdicts,
             "conversations": [
                 {
                     "messages": [_without_weight(message) for message in spoken[place]],
                     "tools": [tool.model_dump() for tool in examples[place].tools],
                 }
                 for place in places
-            ]
+            ],
         }
         answer = await client.post(f"/v1/models/{model_id}/train/render", body)
         context = answer["max_context"]
         for place, rendered in zip(places, answer["samples"], strict=True):
             samples = [TrajectorySample.model_validate(sample) for sample in rendered]
             lengths[place] = _length(samples)
-            turns = [message for message in spoken[place] if message["role"] == "assistant"]
-            weighed = zip(samples, turns, strict=True)
-            samples = [sample for sample, turn in weighed if turn.get(WEIGHT) != 0]
+            if not verdicts:
+                turns = [message for message in spoken[place] if message["role"] == "assistant"]
+                weighed = zip(samples, turns, strict=True)
+                samples = [sample for sample, turn in weighed if turn.get(WEIGHT) != 0]
             payloads[place] = TrajectoryPayload(
                 samples=samples,
                 reward=examples[place].reward or 0.0,

@@ -1,10 +1,13 @@
-"""Direct preference optimization (DPO): training on pairs of a better and a worse run of one task.
+"""Training on pairs of a better and a worse run of one task: direct preference optimization (DPO), and reward models.
 
     L = mean over pairs of -log σ(m)        m = β [(lp_w - ref_w) - (lp_l - ref_l)]
 
 with lp a run's summed logprob under the policy, ref the same under the weights at the run's start, w the better run and l the worse
 (Rafailov et al. 2023, arXiv 2305.18290, equation 7). Its gradient is that of `cross_entropy` with the token weight β σ(-m) / pairs
 for w, and the negative of it for l: one pass measures the weights, another applies them.
+
+A reward model maximizes the likelihood of the pairs under σ(r_w - r_l) (Bradley and Terry 1952; Ouyang et al. 2022, arXiv 2203.02155,
+equation 1). That is the same loss with β = 1, the reward r in place of lp, and no reference.
 """
 
 from __future__ import annotations
@@ -85,12 +88,15 @@ class Preferences:
         self._learner, self._payloads = learner, payloads
         self._beta = learner.config.beta
         self._reference: dict[int, float] = {}
+        """By place; without one, as of a reward model, 0."""
 
     async def begin(self, pairs: Sequence[Pair], reporter: Reporter) -> None:
-        """Measure the reference logprobs before the first step, or read those of a resumed run.
+        """Measure the reference logprobs before the first step, or read those of a resumed run; a reward model has none.
 
         Raises `UsageError` if a resumed run's are those of other runs.
         """
+        if self._learner.config.loss != "dpo":
+            return
         run, file = self._learner.run, Path(self._learner.run.folder) / "reference.json"
         places = [place for pair in pairs for place in (pair.better, pair.worse)]
         if run.next_step:
@@ -109,14 +115,9 @@ class Preferences:
         self, pairs: Sequence[Pair]
     ) -> tuple[list[TrajectoryPayload], dict[str, float]]:
         """Return the runs of a step's pairs with the token weights of their gradient, and the step's metrics."""
-        terms, runs = [], []
-        for pair in pairs:
-            sides = [
-                (await self._logprob(place), self._reference[place])
-                for place in (pair.better, pair.worse)
-            ]
-            term = pair_term(self._beta, sides[0], sides[1])
-            terms.append(term)
+        runs = []
+        terms = await self.terms(pairs)
+        for pair, term in zip(pairs, terms, strict=True):
             weight = term.weight / len(pairs)
             runs.append(weighted_run(self._payloads[pair.better], weight))
             runs.append(weighted_run(self._payloads[pair.worse], -weight))
@@ -128,14 +129,25 @@ class Preferences:
             "pairs:sum": float(count),
         }
 
+    async def terms(self, pairs: Sequence[Pair]) -> list[PairTerm]:
+        """Return the terms of pairs under the present weights."""
+        terms = []
+        for pair in pairs:
+            better, worse = [
+                (await self._logprob(place), self._reference.get(place, 0.0))
+                for place in (pair.better, pair.worse)
+            ]
+            terms.append(pair_term(self._beta, better, worse))
+        return terms
+
     async def _logprob(self, place: int) -> float:
         return await self._learner.logprob_of(self._payloads[place])
 
 
 def weighted_run(payload: TrajectoryPayload, weight: float) -> TrajectoryPayload:
-    """Return a run whose sampled tokens have this weight in `cross_entropy`."""
-    samples = [
-        sample.model_copy(update={"weights": [weight] * len(sample.output_token_ids)})
-        for sample in payload.samples
-    ]
+    """Return a run whose sampled tokens have this weight in `cross_entropy`, times their own."""
+    samples = []
+    for sample in payload.samples:
+        own = sample.weights or [1.0] * len(sample.output_token_ids)
+        samples.append(sample.model_copy(update={"weights": [weight * value for value in own]}))
     return payload.model_copy(update={"samples": samples})

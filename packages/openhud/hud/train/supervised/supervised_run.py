@@ -42,6 +42,7 @@ from hud.train.supervised.examples import (
     usable_examples,
 )
 from hud.train.supervised.held_out_loss import HeldOutLoss, split
+from hud.train.supervised.held_out_pairs import HeldOutPairs, PairAccuracy, split_pairs
 from hud.train.supervised.preferences import Pair, Preferences, pairs_of
 from hud.train.supervised.recorded_runs import (
     Example,
@@ -85,8 +86,10 @@ class SupervisedReport:
     metrics_file: Path = Path()
     plot: Path | None = None
     first_held_out_loss: float | None = None
-    """Loss per token of the runs that are not trained on, before training; None without any."""
+    """Loss per token of the runs that are not trained on, before training; None without any. Of a reward model, per pair."""
     last_held_out_loss: float | None = None
+    held_out_accuracy: PairAccuracy | None = None
+    """Of a reward model, as this call measured it last."""
     paused: Pause | None = None
     """The guard's reason for a pause, or None."""
 
@@ -163,15 +166,25 @@ async def learn_from(
     else:
         raise UsageError("Give runs to learn from, a file, or the id of a job.")
     model = await client.get("/v2/models/resolve", params={"model": config.model})
+    rates = config.loss == "bradley_terry"
+    if model["config"]["reward_model"] and not rates:
+        raise UsageError(
+            f"{config.model!r} is a reward model, which learns from pairs: --loss bradley_terry"
+        )
     # Tokens that are read by trace id have no weights of their own.
-    on_record = runs is None and client.api_url is None and config.loss != "dpo"
+    on_record = runs is None and client.api_url is None and not config.compares
     chosen = examples if config.best_of is None else best_of(examples, config.best_of)
     chosen = usable_examples(chosen, config.min_reward)
-    fitting = await tokenized(client, model["id"], chosen, on_record=on_record)
-    fitting, tested = split(fitting, config)
+    fitting = await tokenized(client, model["id"], chosen, on_record=on_record, verdicts=rates)
+    pairs: list[Pair] = []
+    held_out_pairs: list[list[Pair]] = []
+    if config.compares:
+        pairs, held_out_pairs = split_pairs(pairs_of(fitting), fitting, config)
+        tested = fitting.part([])
+    else:
+        fitting, tested = split(fitting, config)
     if config.test is not None:
         tested = await _tests(client, model["id"], config.test, tasks, reporter)
-    pairs = pairs_of(fitting) if config.loss == "dpo" else []
     usable = fitting.examples
     config = config.over(len(pairs) or len(usable)).on(*fitting.digests)
     if runtime is None and scored:
@@ -200,9 +213,10 @@ async def learn_from(
             reporter.note(note)
         left_out = len(examples) - len(usable) - (0 if config.test else len(tested.examples))
         losses = HeldOutLoss(learner, tested.payloads, reporter)
-        if pairs:
-            reporter.note(f"pairs of the best and the worst run of a task: {len(pairs):,}")
         preferences = Preferences(learner, fitting.payloads) if pairs else None
+        if preferences is not None:
+            reporter.note(f"pairs of the best and the worst run of a task: {len(pairs):,}")
+            losses = HeldOutPairs(learner, preferences, held_out_pairs, reporter)
         loop = _Loop(learner, usable, left_out, scored, rollouts, losses, preferences)
         if learner.run.over:
             reporter.note(over_note(learner.run, config.total_steps))
@@ -356,5 +370,8 @@ class _Loop:
             metrics_file=run.metrics_file,
             first_held_out_loss=opening.get(INITIAL_LOSS),
             last_held_out_loss=measured[-1] if measured else None,
+            held_out_accuracy=self.losses.accuracy
+            if isinstance(self.losses, HeldOutPairs)
+            else None,
             paused=self.guard.pause,
         )
