@@ -11,7 +11,6 @@ LEFT_OUT = {
     'os = "windows"': "environment.os = windows",
     '[[environment.mcp_servers]]\nname = "files"': "environment.mcp_servers",
     "[verifier.environment]\nmemory_mb = 1": "a verifier in a container of its own",
-    '[[steps]]\nname = "first"': "steps, of which each has its own instruction and verifier",
 }
 NAMED = {
     "storage_mb = 10": "environment.storage_mb",
@@ -22,6 +21,15 @@ NAMED = {
     'verifier = { user = "me" }': "verifier.user",
     'verifier = { collect = ["x"] }': "verifier.collect",
     'agent = { network_mode = "public" }': "agent.network_mode",
+}
+STEP_SETTINGS = {
+    "healthcheck": '[steps.healthcheck]\ncommand = "true"',
+    "artifacts": 'artifacts = ["out.txt"]',
+    "agent.user": '[steps.agent]\nuser = "me"',
+    "agent.network_mode": '[steps.agent]\nnetwork_mode = "public"',
+    "verifier.user": '[steps.verifier]\nuser = "me"',
+    "verifier.network_mode": '[steps.verifier]\nnetwork_mode = "public"',
+    "verifier.collect": '[steps.verifier]\ncollect = ["x"]',
 }
 FILES = {
     "environment/docker-compose.yaml": "environment/docker-compose.yaml",
@@ -56,6 +64,39 @@ def test_a_setting_without_a_counterpart_is_named(tmp_path, settings, images):
     assert [part for part in task.lost if not part.startswith("Dockerfile: FROM")] == [
         NAMED[settings]
     ]
+
+
+def read_step(folder, settings, head=""):
+    """Read a task with one step, and settings of it."""
+    write_task(folder, "odd")
+    step = folder / "odd/steps/first"
+    step.mkdir(parents=True)
+    (step / "instruction.md").write_text("Do it.")
+    (folder / "odd/task.toml").write_text(f'{head}\n[[steps]]\nname = "first"\n{settings}\n')
+    return read_folder(folder / "odd", "odd", True)
+
+
+@pytest.mark.parametrize("name", STEP_SETTINGS)
+def test_a_setting_of_a_step_without_a_counterpart_is_named(tmp_path, name):
+    task = read_step(tmp_path, STEP_SETTINGS[name])
+    assert (task.refused, task.lost) == ([], [f"steps.first.{name}"])
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "refusal"),
+    [
+        (
+            "",
+            '[steps.verifier]\nenvironment_mode = "separate"',
+            "a verifier in a container of its own",
+        ),
+        ('multi_step_reward_strategy = "most"', "", "multi_step_reward_strategy = most"),
+    ],
+)
+def test_a_step_that_needs_what_no_workspace_has_leaves_its_task_out(
+    tmp_path, head, settings, refusal
+):
+    assert read_step(tmp_path, settings, head).refused == [refusal]
 
 
 def test_files_that_need_more_than_one_container_are_named(tmp_path):

@@ -6,24 +6,40 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from hud.environment import Environment, Task, WorkspaceLimits
 from hud.environment.current_run import run_of
+from hud.environment.run import EnvironmentRun
 from hud.environment.workspace.files.transfer import copy_in, empty
 from hud.environment.workspace.sandbox.mounts import taken
 from hud.environment.workspace.sandbox.root_image import RootImage
 from hud.environment.workspace.workspace import Workspace
-from hud.errors import AgentFault, GraderFault, UsageError
+from hud.errors import AgentFault, EnvironmentFault, GraderFault, RolloutError, UsageError
 from hud.graders import EvaluationResult, SubScore
+from hud.graders.command import CommandOutcome
+from hud.trace import ToolCall
 from hud_integrations.containers.image_build import build_image
-from hud_integrations.harbor.task_folder import WORKDIR, Copied, TaskFolder, read_folders
+from hud_integrations.harbor.step_progress import StepProgress, reward_of
+from hud_integrations.harbor.task_folder import (
+    WORKDIR,
+    Copied,
+    StepFolder,
+    TaskFolder,
+    read_folders,
+)
 
 TESTS, SOLUTION, LOGS = "/tests", "/solution", "/logs"
 VERIFIER = f"{LOGS}/verifier"
 TEST_COMMAND = f"exec bash {TESTS}/test.sh"
+NEXT = (
+    "\n\nThis task has {count} steps, of which this is the first. When it is done, call finish_step: it returns the next "
+    "one. What you have not finished then is graded as it is."
+)
+"""Added to the first step's instruction."""
 SLACK_SECONDS = 60.0
 """Time for setup and grading in addition to the limits of the agent and of the verifier, in seconds."""
 _MEMORY_MB, _OUTPUT = 2048.0, 2000
@@ -76,7 +92,10 @@ class HarborEnvironment(Environment):
                 limits=limits,
             )
         )
+        self._progress: WeakKeyDictionary[EnvironmentRun, StepProgress] = WeakKeyDictionary()
         self.template(id="task")(self._episode())
+        if first.steps:
+            self.tool(self._finish_step())
 
     def all_tasks(self) -> list[Task]:
         """Return a task for each folder."""
@@ -104,26 +123,108 @@ class HarborEnvironment(Environment):
             folder = self._folder(name)
             for copied in folder.copies:
                 await self._shell.copy_in(copied.source, copied.target)
-            yield folder.instruction
-            yield await self._graded(folder)
+            if not folder.steps:
+                yield folder.instruction
+                yield await self._graded(folder)
+                return
+            run = run_of(self)
+            assert run is not None
+            progress = self._progress[run] = StepProgress(folder)
+            await self._set_up(progress)
+            yield folder.steps[0].instruction + NEXT.format(count=len(folder.steps))
+            if progress.fault is not None:
+                raise progress.fault
+            while progress.step is not None:  # The agent may have ended before.
+                await self._verify_step(progress)
+            yield _of_steps(progress)
 
         return task
 
-    async def _graded(self, folder: TaskFolder) -> EvaluationResult:
-        """Run the tests of a task, and return the rewards that they wrote."""
+    def _finish_step(self) -> Any:
+        async def finish_step() -> str:
+            """End the current step of the task. Its tests run, and the next step's instruction is returned."""
+            run = run_of(self)
+            progress = None if run is None else self._progress.get(run)
+            if progress is None:
+                return "This task has no steps."
+            async with progress.moving:
+                if progress.step is not None and progress.fault is None:
+                    await self._verify_within(progress)
+            if progress.fault is not None or progress.step is None:
+                return "The task is over: there is no step left."
+            return progress.step.instruction
+
+        return finish_step
+
+    async def _verify_within(self, progress: StepProgress) -> None:
+        """Verify the current step during the run: meanwhile the agent starts no process, and no tests are left to it."""
+        opened = self._shell.opened
+        await opened.begin_grading()
+        try:
+            await self._verify_step(progress)
+        except RolloutError as fault:
+            progress.fault = fault
+        finally:
+            for place in (TESTS, VERIFIER):
+                await self._shell.empty(place)
+            await opened.begin_task()
+
+    async def _verify_step(self, progress: StepProgress) -> None:
+        """Run the tests of the current step, and prepare the next one."""
+        step = progress.step
+        assert step is not None
+        folders = [progress.folder.folder / "tests", step.folder / "tests"]
+        ended = await self._tested(progress.folder, folders, step.verifier_seconds, step.variables)
+        if ended.exit_code is None:
+            sentence = (
+                f"The tests of step {step.name!r} of Harbor task {progress.folder.name!r} did not end within "
+                f"{step.verifier_seconds:g} s: raise timeout_sec in its [steps.verifier]."
+            )
+            raise AgentFault(sentence) if self._shell.was_used else GraderFault(sentence)
+        progress.verified(step, await self._rewards(cut_short=ended.signalled))
+        await self._set_up(progress)
+
+    async def _set_up(self, progress: StepProgress) -> None:
+        """Copy the files of the current step, if any, and run its `setup.sh`."""
+        step = progress.step
+        if step is None or not (step.folder / "workdir").is_dir():
+            return
+        await self._shell.copy_in(step.folder / "workdir", progress.folder.workdir)
+        if (step.folder / "workdir/setup.sh").is_file():
+            ended = await self._shell.bash("exec bash setup.sh", cwd=progress.folder.workdir)
+            if ended.exit_code != 0:
+                sentence = f"setup.sh of step {step.name!r} ended with {ended.exit_code}: {ended.stderr[-200:]}"
+                raise (AgentFault if self._shell.was_used else EnvironmentFault)(sentence)
+
+    async def _tested(
+        self,
+        folder: TaskFolder,
+        tests: Sequence[Path],
+        seconds: float,
+        variables: Mapping[str, str],
+    ) -> CommandOutcome:
+        """Run tests, the later folders laid over the earlier ones, where nothing of the agent's runs."""
         await self._shell.end_all()
         for place in (TESTS, VERIFIER):
             await self._shell.empty(place)
-        await self._shell.copy_in(folder.folder / "tests", TESTS)
+        for source in tests:
+            if source.is_dir():
+                await self._shell.copy_in(source, TESTS)
         ended = await self._shell.bash(
-            TEST_COMMAND,
-            cwd=folder.workdir,
-            timeout=folder.verifier_seconds,
-            env=folder.variables_of("verifier"),
+            TEST_COMMAND, cwd=folder.workdir, timeout=seconds, env=variables
         )
-        await (
-            self._shell.end_all()
-        )  # A program of the agent, started by the tests, may write later.
+        # A program of the agent, started by the tests, may write later.
+        await self._shell.end_all()
+        return ended
+
+    async def _graded(self, folder: TaskFolder) -> EvaluationResult:
+        """Run the tests of a task, and return the rewards that they wrote."""
+        ended = await self._tested(
+            folder,
+            [folder.folder / "tests"],
+            folder.verifier_seconds,
+            folder.variables_of("verifier"),
+        )
         if ended.exit_code is None:
             raise await self._time_out(folder)
         rewards = await self._rewards(cut_short=ended.signalled)
@@ -205,19 +306,47 @@ class HarborEnvironment(Environment):
     async def oracle(self, run: Any) -> str:
         """Play a task with its own solution: an agent for `hud eval`. Raises `UsageError` for a task without one."""
         folder = self._folder(run.task.args["name"])
-        solution = folder.folder / "solution"
+        if not folder.steps:
+            return await self._solve(run, folder, folder.folder, _seconds(folder))
+        for step in folder.steps:
+            ended = await self._solve(run, folder, step.folder, step.agent_seconds or 3600.0)
+            await run.call_tool(ToolCall(id=step.name, name="finish_step"))
+        return ended
+
+    async def _solve(self, run: Any, folder: TaskFolder, place: Path, seconds: float) -> str:
+        """Copy and run the solution of a task or step. Raises `UsageError` without one."""
+        solution = place / "solution"
         if not (solution / "solve.sh").is_file():
-            raise UsageError(f"Harbor task {folder.name!r} has no solution/solve.sh.")
+            raise UsageError(
+                f"Harbor task {folder.name!r} has no {solution.relative_to(folder.folder)}/solve.sh."
+            )
         shell = await run.open("ssh")
+        await shell.run(f"rm -rf {SOLUTION}/*")
         for path in sorted(path for path in solution.rglob("*") if path.is_file()):
-            place = f"{SOLUTION}/{path.relative_to(solution).as_posix()}"
-            await shell.run(f"mkdir -p {shlex.quote(str(Path(place).parent))}")
-            await shell.write(place, path.read_bytes())
+            target = f"{SOLUTION}/{path.relative_to(solution).as_posix()}"
+            await shell.run(f"mkdir -p {shlex.quote(str(Path(target).parent))}")
+            await shell.write(target, path.read_bytes())
         variables = "".join(
             f"{key}={shlex.quote(value)} " for key, value in folder.variables_of("solution").items()
         )
-        ended = await shell.run(f"{variables}bash {SOLUTION}/solve.sh", timeout=_seconds(folder))
+        ended = await shell.run(f"{variables}bash {SOLUTION}/solve.sh", timeout=seconds)
         return f"solve.sh ended with {ended.exit_status}"
+
+
+def _of_steps(progress: StepProgress) -> EvaluationResult:
+    steps = progress.folder.steps
+    return EvaluationResult(
+        reward=progress.reward(),
+        info={
+            "rewards": {
+                step.name: earned for step, earned in zip(steps, progress.rewards, strict=False)
+            }
+        },
+        subscores=[
+            SubScore(name=step.name, value=min(reward_of(earned), 1.0), weight=1.0)
+            for step, earned in zip(steps, progress.rewards, strict=False)
+        ],
+    )
 
 
 def parse_rewards(name: str, content: bytes) -> dict[str, float]:
@@ -238,11 +367,6 @@ def parse_rewards(name: str, content: bytes) -> dict[str, float]:
     return rewards
 
 
-def reward_of(rewards: dict[str, float]) -> float:
-    """Return the value named `reward`, else the mean of all."""
-    return rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
-
-
 def _workdir_of(image: RootImage | None) -> str:
     """Return the folder of tasks that name none."""
     return WORKDIR if image is None or taken(image.workdir) else image.workdir
@@ -250,6 +374,7 @@ def _workdir_of(image: RootImage | None) -> str:
 
 def _seconds(task: TaskFolder) -> float:
     """Return the time limit of a whole run."""
-    agent = task.agent_seconds
+    parts: Sequence[TaskFolder | StepFolder] = task.steps or [task]
+    agent = sum(3600.0 if part.agent_seconds is None else part.agent_seconds for part in parts)
     # The tests run twice where they do not end: the second time without the agent's work.
-    return (3600.0 if agent is None else agent) + 2 * task.verifier_seconds + SLACK_SECONDS
+    return agent + sum(2 * part.verifier_seconds for part in parts) + SLACK_SECONDS

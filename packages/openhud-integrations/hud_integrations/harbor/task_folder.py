@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
@@ -15,6 +17,7 @@ from hud_integrations.containers.build_context import BuildContext
 from hud_integrations.containers.image_build import bases_are_named
 from hud_integrations.harbor.dockerfile import Copy, Stage, read_dockerfile
 
+_STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 WORKDIR = "/app"
 """Folder of a task that names none, or one that a sandbox cannot have."""
 
@@ -25,6 +28,21 @@ class Copied:
 
     source: Path
     target: str
+
+
+@dataclass(frozen=True)
+class StepFolder:
+    """A step of a task, in `steps/NAME`: its own instruction, and tests that are laid over the task's."""
+
+    folder: Path
+    name: str
+    instruction: str
+    least: Mapping[str, float]
+    """Rewards below which the task ends with this step, by name."""
+    agent_seconds: float | None
+    verifier_seconds: float
+    variables: Mapping[str, str]
+    """Variables of its tests, which take the place of the task's."""
 
 
 @dataclass
@@ -43,6 +61,7 @@ class TaskFolder:
     variables: dict[str, str] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    steps: list[StepFolder] = field(default_factory=list)
 
     @property
     def allowed_hosts(self) -> tuple[str, ...] | None:
@@ -67,6 +86,7 @@ class TaskFolder:
             tuple(sorted(self.variables.items())),
             image,
             self.cpus,
+            bool(self.steps),  # They have a tool of their own.
         )
 
     @property
@@ -103,8 +123,7 @@ class TaskFolder:
 
     def variables_of(self, section: str) -> dict[str, str]:
         """Return the literal variables of a section; `${NAME}` is left out."""
-        declared = self._section(section).get("env") or {}
-        return {name: str(value) for name, value in declared.items() if "${" not in str(value)}
+        return literal_variables(self._section(section))
 
     def _section(self, name: str) -> dict[str, Any]:
         section = self.config.get(name)
@@ -127,7 +146,7 @@ def read_folder(folder: Path, name: str, images: bool | None = False) -> TaskFol
         instruction = folder / "instruction.md"
         task = TaskFolder(folder, name, "", config)
         if "steps" in config:
-            task.refused.append("steps, of which each has its own instruction and verifier")
+            task.steps = read_steps(task)
         else:
             task.instruction = instruction.read_text().strip()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -187,7 +206,10 @@ def _read_config(task: TaskFolder) -> None:
         "environment/docker-compose.yaml": (
             task.folder / "environment" / "docker-compose.yaml"
         ).exists(),
-        "a verifier without tests/test.sh": not (task.folder / "tests" / "test.sh").is_file(),
+        "a verifier without tests/test.sh": not (task.folder / "tests" / "test.sh").is_file()
+        and not (
+            task.steps and all((step.folder / "tests/test.sh").is_file() for step in task.steps)
+        ),
     }
     task.refused += [name for name, is_set in refusing.items() if is_set]
     losing = {
@@ -202,6 +224,7 @@ def _read_config(task: TaskFolder) -> None:
         "trajectory.json": (task.folder / "trajectory.json").exists(),
     }
     task.lost += [name for name, is_set in losing.items() if is_set]
+    _read_step_configs(task)
     for section in ("environment", "verifier", "solution"):
         declared = (config.get(section) or {}).get("env") or {}
         task.lost += [
@@ -211,6 +234,60 @@ def _read_config(task: TaskFolder) -> None:
         if (config.get(section) or {}).get("network_mode"):
             task.lost.append(f"{section}.network_mode")
     task.variables.update(task.variables_of("environment"))
+
+
+def literal_variables(section: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of a section, without those that name others (`${NAME}`)."""
+    declared = section.get("env") or {}
+    return {name: str(value) for name, value in declared.items() if "${" not in str(value)}
+
+
+def read_steps(task: TaskFolder) -> list[StepFolder]:
+    """Return the steps of a task, in order. Raises `UsageError` for one without a folder of its name."""
+    steps = []
+    for declared in task.config["steps"]:
+        name = str(declared.get("name", ""))
+        folder = task.folder / "steps" / name
+        if not _STEP_NAME.fullmatch(name) or not (folder / "instruction.md").is_file():
+            raise UsageError(f"{task.folder}: step {name!r} has no steps/{name}/instruction.md.")
+        least = declared.get("min_reward") or {}
+        verifier = declared.get("verifier") or {}
+        seconds = (declared.get("agent") or {}).get("timeout_sec", task.agent_seconds)
+        steps.append(
+            StepFolder(
+                folder,
+                name,
+                (folder / "instruction.md").read_text().strip(),
+                {"reward": float(least)} if isinstance(least, int | float) else least,
+                None if seconds is None else float(seconds),
+                float(verifier.get("timeout_sec", task.verifier_seconds)),
+                {**task.variables_of("verifier"), **literal_variables(verifier)},
+            )
+        )
+    return steps
+
+
+def _read_step_configs(task: TaskFolder) -> None:
+    """Name what steps set and a workspace cannot have, or has for the whole task only."""
+    strategy = task.config.get("multi_step_reward_strategy", "mean")
+    if strategy not in ("mean", "final"):
+        task.refused.append(f"multi_step_reward_strategy = {strategy}")
+    for declared in task.config.get("steps") or ():
+        agent, verifier = declared.get("agent") or {}, declared.get("verifier") or {}
+        if verifier.get("environment_mode") == "separate" or verifier.get("environment"):
+            task.refused.append("a verifier in a container of its own")
+        losing = {
+            "healthcheck": declared.get("healthcheck"),
+            "artifacts": declared.get("artifacts"),
+            "agent.user": agent.get("user"),
+            "agent.network_mode": agent.get("network_mode"),
+            "verifier.user": verifier.get("user"),
+            "verifier.network_mode": verifier.get("network_mode"),
+            "verifier.collect": verifier.get("collect"),
+        }
+        task.lost += [
+            f"steps.{declared['name']}.{name}" for name, is_set in losing.items() if is_set
+        ]
 
 
 def _dockerfile(task: TaskFolder) -> str | None:
