@@ -43,7 +43,7 @@ _ID = re.compile("[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path, nargs="?")
-    parser.add_argument("--requests", type=int, default=size(20, 1))
+    parser.add_argument("--requests", type=int, default=size(20, 2))
     parser.add_argument("--only", default="", help="measure addresses that hold this text")
     options = parser.parse_args()
     if options.home is not None:
@@ -119,7 +119,8 @@ async def _chosen(client: httpx.AsyncClient) -> list[str]:
     live = (await client.get("/jobs.json")).json()["items"][0]
     jobs = (await client.get("/jobs.json?model=tiny-grpo&status=completed")).json()
     one, other = jobs["items"][0], jobs["items"][1]
-    third = (await client.get("/jobs.json?offset=500")).json()["items"][0]["id"]
+    half = (await client.get("/jobs.json")).json()["total"] // 2
+    third = (await client.get(f"/jobs.json?offset={half}")).json()["items"][0]["id"]
     drawn = jobs["choices"]["checkpoints"][0]["id"]
     taskset = one["taskset_id"]
     job = (await client.get(f"/jobs/{one['id']}.json")).json()
