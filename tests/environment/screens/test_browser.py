@@ -454,6 +454,34 @@ async def test_tabs_are_bounded():
             assert await browser.evaluate("1 + 1") == 2
 
 
+NO_COMMANDS = [
+    "[" * 100_000,
+    "7",
+    '{"id": 1e400, "method": "Page.reload"}',
+    '{"id": null, "method": "Page.reload"}',
+    '{"id": 1, "method": "Page.reload", "params": "x"}',
+    '{"id": 1, "method": "Page.navigate", "params": [1]}',
+    '{"id": 1, "method": "Runtime.evaluate", "params": {"expression": ["1"]}}',
+    '{"id": 1, "method": "Page.reload", "sessionId": ["x"]}',
+    '{"id": 1, "method": "Page.reload", "sessionId": {}}',
+]
+
+
+@pytest.mark.parametrize("screen_only", [False, True])
+async def test_a_message_that_is_no_command_leaves_the_connection_open(screen_only, caplog):
+    """It ended the connection, which is the infrastructure's failure, with a traceback."""
+    env = Environment("noise")
+    browser = env.browser(screen_only=screen_only)
+    async with env.run() as run:
+        with entered(run):
+            client = await CDPClient.connect(browser.opened.capability)
+            for text in NO_COMMANDS:
+                await client.devtools._wire.send(text.encode())
+            assert await client.url() == "about:blank"
+            await client.close()
+    assert caplog.records == []
+
+
 async def test_memory_that_a_page_takes_is_bounded():
     _, _, want = world(memory_mb=600)
 

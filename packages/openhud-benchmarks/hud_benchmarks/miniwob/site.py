@@ -55,6 +55,11 @@ class _InlineScripts(HTMLParser):
         self._inside = False
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write nothing of an address that names no file, or of a browser that left: standard error is the caller's."""
+
+
 @functools.cache
 def security_policy(page: str) -> str:
     """Return the content security policy of a page's text: it executes its own scripts, and none that is typed into it."""
@@ -84,7 +89,7 @@ class Site(Part[OpenSite]):
         del run
         folder = Path(str(metadata.distribution(PACKAGE.name).locate_file("miniwob/html")))
         files = functools.partial(_Files, directory=str(folder))
-        server = ThreadingHTTPServer(("127.0.0.1", 0), files)
+        server = _Server(("127.0.0.1", 0), files)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:

@@ -131,6 +131,8 @@ class DevTools:
     def _take(self, message: dict[str, Any]) -> None:
         identifier = message.get("id")
         if identifier is None:
+            if "method" not in message:
+                return  # The answer to a message that was no command.
             if message["method"] == "Target.detachedFromTarget":
                 self._end_session((message.get("params") or {}).get("sessionId"))
             for listener in list(self._listeners):

@@ -165,11 +165,11 @@ class _Client:
         try:
             message = exact_json.loads(text)
             identifier, method = int(message["id"]), str(message["method"])
-            params = message.get("params") or {}
-        except (exact_json.JSONDecodeError, KeyError, TypeError, ValueError):
+            params = dict(message.get("params") or {})
+            session = str(message.get("sessionId") or self.root)
+        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
             self._answer({"error": {"code": -32700, "message": "That is no command."}}, self.root)
             return
-        session = message.get("sessionId", self.root)
         problem = self._refusal(method, params)
         if session not in self.sessions:
             problem = {"code": -32001, "message": "Session with given id not found."}
@@ -232,7 +232,7 @@ class _Client:
 def _is_of_a_screen(method: str, params: dict[str, Any]) -> bool:
     """Return True for a command that a user of screen, mouse, keyboard and addresses could give."""
     if method == "Runtime.evaluate":
-        return params.get("expression") in _SCREEN_EXPRESSIONS
+        return str(params.get("expression")) in _SCREEN_EXPRESSIONS
     if method in _OPENING:
         url = str(params.get("url", ""))
         return is_web_address(url) or url == "about:blank"
