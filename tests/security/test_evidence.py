@@ -10,6 +10,7 @@ from hud.errors import UsageError
 from hud.eval.results.promotion_gate import Gate
 from hud.platform.routes.traces import router as traces
 from hud.platform.store import tables
+from hud.platform.store.reporting import enter_job
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud_dashboard.human_baseline.jobs import group_of, open_job, scores
@@ -84,3 +85,36 @@ async def test_a_run_key_does_not_change_a_run_of_a_baseline(server):
     answer = await server.ask("POST", f"{traces.prefix}/{trace}/exit", run, graded)
     assert answer.status == 404
     assert scores(store, LOCAL_TEAM, taskset["id"])["one"][0]["reward"] == 1.0
+
+
+async def test_a_run_key_gives_no_outcome_to_a_run_of_a_baseline(server):
+    """The newest outcome `reward` is the reward of a run without a grade."""
+    store = server.parts.store
+    taskset = {"id": new_id(), "name": "words", "version": 1}
+    job, trace = open_job(store, LOCAL_TEAM, "victim", taskset), new_id()
+    with store.begin() as connection:
+        row = {"trace_id": trace, "team_id": LOCAL_TEAM, "job_id": job, "slug": "one"}
+        connection.execute(sa.insert(tables.runs).values(**row, status="completed"))
+    run = bearer(server.key(scope="run"))
+    outcome = {"name": "reward", "value": 0.0}
+    answer = await server.ask("POST", f"{traces.prefix}/{trace}/outcome", run, outcome)
+    assert answer.status == 404
+    with store.read() as connection:
+        assert connection.execute(sa.select(tables.runs.c.reward)).scalar_one() is None
+
+
+@pytest.mark.parametrize("later", [{"job_id": new_id()}, {"task_slug": "other"}])
+async def test_a_run_of_training_stays_one_and_keeps_its_task(server, later):
+    """Moved into another job, or under another slug, its task was no longer one that was trained on."""
+    store = server.parts.store
+    job, trace = new_id(), new_id()
+    with store.begin() as connection:
+        enter_job(connection, LOCAL_TEAM, job, "t", 1, None)
+        connection.execute(sa.update(tables.jobs).values(purpose="training"))
+    run, place = bearer(server.key(scope="run")), f"{traces.prefix}/{trace}/enter"
+    entered = {"job_id": job, "task_slug": "one"}
+    assert (await server.ask("POST", place, run, entered)).status == 200
+    assert (await server.ask("POST", place, run, later)).status == 200
+    with store.read() as connection:
+        row = connection.execute(sa.select(tables.runs)).one()
+    assert (row.job_id, row.slug) == (job, "one")

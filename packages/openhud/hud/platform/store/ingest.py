@@ -37,7 +37,7 @@ _RESUMED = (
     *("pid", "process_started", "host"),
 )
 """Columns of a job that its resumption changes."""
-_LASTING = ("job_id", "slug", "task", "source", "foreign_id", "may_train")
+LASTING = ("job_id", "slug", "task", "source", "foreign_id", "may_train")
 """Columns of a run that stay as they were recorded first: they tell which tasks a model was trained on."""
 NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
@@ -235,7 +235,7 @@ class Batch:
         upsert(connection, tables.jobs, list(self.jobs.values()), update=_RESUMED)
         upsert(connection, tables.runs, list(self.opened.values()))
         ended = list(self.ended.values())
-        upsert(connection, tables.runs, ended, update=_RUN_COLUMNS[1:], lasting=_LASTING)
+        upsert(connection, tables.runs, ended, update=_RUN_COLUMNS[1:], lasting=LASTING)
         note_models(connection, runs)
         upsert(connection, tables.steps, self.steps)
         upsert(connection, tables.samples, self.samples)

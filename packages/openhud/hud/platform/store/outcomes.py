@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from hud.errors import NotFoundError, UsageError
 from hud.platform.store import Store, tables
+from hud.platform.store.ownership import refuse_foreign
 from hud.platform.store.queries import as_dict, in_parts
 from hud.trace.ids import new_id
 from hud.trace.recorded_time import now
@@ -126,6 +127,7 @@ def append(
         )
     if not (math.isfinite(value) and abs(value) <= tables.LARGEST_REWARD):
         raise UsageError(f"The value of an outcome is a number, not {value}.")
+    refuse_foreign(connection, team, [], [trace_id])
     runs, outcomes = tables.runs, tables.outcomes
     owner = connection.execute(
         sa.select(runs.c.team_id).where(runs.c.trace_id == trace_id)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from hud import exact_json
 from hud.platform.store import Store, outcomes, tables
-from hud.platform.store.ingest import note_models, to_be_indexed, upsert
+from hud.platform.store.ingest import LASTING, note_models, to_be_indexed, upsert
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace.recorded_time import now_microseconds
 from hud.trace.recording.journal import encode_json
@@ -61,7 +61,7 @@ def enter_runs(connection: sa.Connection, team: str, runs: Mapping[str, dict[str
     for trace_id, columns_of_run in runs.items():
         alike[tuple(columns_of_run)].append({**new_run(team, trace_id), **columns_of_run})
     for columns, rows in alike.items():
-        upsert(connection, tables.runs, rows, update=columns)
+        upsert(connection, tables.runs, rows, update=columns, lasting=LASTING)
         note_models(connection, rows)
 
 
