@@ -177,6 +177,22 @@ def test_a_signing_key_of_zeros_signs_nothing(home):
         Passes(home)
 
 
+@pytest.mark.parametrize("name", ["signing.key", "baselines/sheetbench.json"])
+@pytest.mark.parametrize("kind", ["folder", "lost link", "loop", "pipe"])
+def test_what_stands_in_the_place_of_a_file_is_named(home, name, kind):
+    path = home / name
+    path.parent.mkdir(exist_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path if kind == "loop" else home / "lost")
+    with pytest.raises(StoreError, match=rf"{path} (is no file|cannot be read|is a link)"):
+        Passes(home).make(ADMIN, 60)
+        baseline_file.baseline_file("sheetbench")
+
+
 RECIPE = {"stages": [{"name": "first", "model": "tiny", "tasks": "tasks.py"}]}
 
 

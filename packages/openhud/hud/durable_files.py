@@ -65,6 +65,8 @@ def read_regular(path: Path) -> bytes | None:
         # Without waiting for a writer, if it is a pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise StoreError(f"{path} is a link to a file that is missing.") from None
         return None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
@@ -86,9 +88,12 @@ def refuse_open(path: Path) -> None:
 
 
 def read_object(path: Path, cure: str) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises `StoreError`, ending in `cure`, for a damaged file."""
+    """Return the JSON object in a file, an empty one if it is missing. Raises `StoreError`, ending in `cure`, for a damaged file."""
+    content = read_regular(path)
+    if content is None:
+        return {}
     try:
-        value = exact_json.loads(path.read_bytes())
+        value = exact_json.loads(content)
     except exact_json.JSONDecodeError as error:
         raise StoreError(f"{path} is damaged ({error}). {cure}") from error
     if not isinstance(value, dict):

@@ -237,6 +237,18 @@ ODD = {
     "tokenizer.ggml.merges": (["a b c"], "merge that makes no token"),
     "tokenizer.ggml.token_type": ([1], "another number of tokens"),
 }
+OF_ANOTHER_TYPE = [
+    ("tokenizer.ggml.merges", [1, 2]),
+    ("split.count", "x"),
+    ("split.count", [1, 2]),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), OF_ANOTHER_TYPE)
+def test_metadata_of_another_type_is_refused_in_one_sentence(tmp_path, folder, key, value):
+    path = write(tmp_path / "m.gguf", decoder(), **{key: value})
+    with pytest.raises(UsageError, match="is damaged|describes no model"):
+        convert(path, folder, None)
 
 
 @pytest.mark.parametrize("key", ODD)

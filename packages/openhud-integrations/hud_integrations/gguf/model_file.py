@@ -14,8 +14,8 @@ from hud.errors import UsageError
 
 MOST_TENSORS = 1 << 16
 """Largest number of tensors; a dense model of 100 layers has about 1,200."""
-DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError)
-"""Kinds of errors that the package raises for bytes that are no GGUF file."""
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError)  # fmt: skip
+"""Kinds of errors for bytes that are no GGUF file, and for metadata of another type."""
 
 
 class BoundedReader(GGUFReader):
@@ -35,14 +35,14 @@ class GgufFile:
         self.path = path
         try:
             self._reader = BoundedReader(path)
+            self.architecture = str(self.value("general.architecture", "?"))
+            self._refuse_partial()
         except DAMAGED as error:
             if GGMLQuantizationType.__name__ in str(error):
                 raise self.problem(
                     f"holds weights in a quantization that the gguf package does not know ({error})"
                 ) from error
             raise self.problem(f"is damaged or incomplete ({error or 'no data'})") from error
-        self.architecture = str(self.value("general.architecture", "?"))
-        self._refuse_partial()
 
     def problem(self, predicate: str) -> UsageError:
         """Return the error for this file."""

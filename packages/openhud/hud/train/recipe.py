@@ -171,7 +171,7 @@ class _Progress:
     def __init__(self, recipe: Recipe, *, fresh: bool) -> None:
         self.file = settings.load().home / "training" / f"recipe-{recipe.fingerprint}.json"
         self.stages: dict[str, dict[str, Any]] = {}
-        if self.file.exists() and not fresh:
+        if not fresh:
             cure = "Start the recipe anew with --fresh, or remove the file."
             self.stages = read_object(self.file, cure)
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hud import settings
 from hud.benchmarks.registry import shipped_baseline
-from hud.durable_files import make_folder, write_file
+from hud.durable_files import make_folder, read_regular, write_file
 from hud.errors import StoreError
 
 
@@ -121,10 +121,11 @@ def change(benchmark: str, changed: Callable[[BaselineFile], BaselineFile]) -> P
 
 
 def _read(path: Path) -> BaselineFile:
-    if not path.exists():
+    content = read_regular(path)
+    if content is None:
         return BaselineFile()
     try:
-        return BaselineFile.model_validate_json(path.read_bytes())
+        return BaselineFile.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -159,9 +159,8 @@ class Environments:
 
 def variables_of(folder: Path) -> dict[str, str]:
     """Return the environment variables of a build's folder. Raises `StoreError` for a damaged file."""
-    path = folder / VARIABLES
     cure = "Remove the file, then deploy the environment again with its variables."
-    return read_object(path, cure) if path.exists() else {}
+    return read_object(folder / VARIABLES, cure)
 
 
 def interpreter(folder: Path) -> Path:
