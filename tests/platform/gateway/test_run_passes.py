@@ -303,3 +303,20 @@ async def test_limits_of_the_openers_key_hold_and_their_refusals_are_noted(app):
     assert statuses == [200, 200, 429]
     rows = parts.store.rows(sa.select(tables.run_calls.c.status).order_by(sa.text("number")))
     assert [row.status for row in rows] == ["answered", "answered", "refused"]
+
+
+@pytest.mark.parametrize("stated", [{}, {"max_tokens": 4}])
+async def test_calls_at_once_sample_no_more_than_the_runs_tokens(app, key, stated):
+    """Each got all that were left when it began."""
+    opened = await open_pass(app, key, limits={"tokens": 6})
+    answers = await asyncio.gather(*(chat(app, opened["key"], **stated) for _ in range(8)))
+    sampled = [
+        answer.json()["usage"]["completion_tokens"]
+        for answer in answers
+        if answer.status_code == 200
+    ]
+    assert sum(sampled) == 6
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert len(refused) + len(sampled) == 8
+    assert all("may sample 6 tokens" in answer.text for answer in refused)
+    assert (await end(app, key, opened)).json()["refusal"]["kind"] == "limit"

@@ -58,6 +58,16 @@ class RunLimitError(HudError):
         super().__init__(message)
         self.limit = limit
 
+    @property
+    def noted(self) -> dict[str, Any]:
+        """The refusal, as a call records it."""
+        return {
+            "kind": "limit",
+            "limit": self.limit,
+            "status": self.status,
+            "message": str(self),
+        }
+
 
 @dataclass(frozen=True)
 class CallOutcome:
@@ -103,8 +113,8 @@ class CallStore:
             )
         return expires
 
-    def begin(self, grant: RunGrant, digest: str) -> tuple[int, int]:
-        """Record the arrival of a call; return its number, and the run's sampled tokens so far.
+    def begin(self, grant: RunGrant, digest: str) -> int:
+        """Record the arrival of a call; return its number.
 
         Raises `RunEndedError`, `RunLimitError`, and `PlatformError` 401 for a revoked key of the opener.
         """
@@ -123,7 +133,11 @@ class CallStore:
             )
             values: dict[str, Any] = {"status": "open"}
             if refused is not None:
-                values = {"status": "refused", "ended_at": now, "refusal": _limited(refused)}
+                values = {
+                    "status": "refused",
+                    "ended_at": now,
+                    "refusal": encode_json(refused.noted),
+                }
             connection.execute(
                 sa.insert(calls).values(
                     pass_id=grant.pass_id, number=number, digest=digest, started_at=now, **values
@@ -131,7 +145,13 @@ class CallStore:
             )
         if refused is not None:
             raise refused
-        return number, row.tokens
+        return number
+
+    def sampled_tokens(self, pass_id: str) -> int:
+        """Return the number of tokens that the settled calls of a pass have sampled."""
+        passes = tables.run_passes
+        query = sa.select(passes.c.tokens).where(passes.c.id == pass_id)
+        return int(self._store.value(query) or 0)
 
     def settle(self, grant: RunGrant, number: int, outcome: CallOutcome) -> None:
         """Record the outcome of a call. Raises `RunEndedError` if the run has ended: an answer is then not recorded."""
@@ -232,6 +252,11 @@ def ended() -> RunEndedError:
     return RunEndedError("The run of this pass has ended; its model calls are refused.")
 
 
+def over_tokens(limit: int) -> RunLimitError:
+    """Return the error of a run whose tokens are used up."""
+    return RunLimitError(f"This run may sample {limit:,} tokens.", "tokens")
+
+
 def _refuse_revoked(connection: sa.Connection, key_id: str | None) -> None:
     if key_id is None:
         return
@@ -253,16 +278,10 @@ def _over_limit(
         if connection.execute(counted).scalar_one() >= grant.calls:
             return RunLimitError(f"This run may make {grant.calls:,} model calls.", "calls")
     if grant.tokens is not None and row.tokens >= grant.tokens:
-        return RunLimitError(f"This run may sample {grant.tokens:,} tokens.", "tokens")
+        return over_tokens(grant.tokens)
     if grant.cost_usd is not None and row.cost_usd >= grant.cost_usd:
         return RunLimitError(f"This run's model calls may cost {grant.cost_usd:g} dollars.", "cost")
     return None
-
-
-def _limited(error: RunLimitError) -> bytes:
-    return encode_json(
-        {"kind": "limit", "limit": error.limit, "status": error.status, "message": str(error)}
-    )
 
 
 def _packed(values: Sequence[Any]) -> bytes | None:

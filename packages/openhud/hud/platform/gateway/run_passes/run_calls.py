@@ -33,13 +33,14 @@ from hud.platform.gateway.run_passes.call_store import (
     RunEndedError,
     RunLimitError,
     ended,
+    over_tokens,
 )
 from hud.platform.gateway.run_passes.outcomes import REWRITES, run_result
 from hud.platform.gateway.run_passes.sampling_override import overridden
 from hud.platform.gateway.turn_index import UNREAD, without_handles
 from hud.platform.store import Store
 from hud.platform.store.run_calls import unpacked
-from hud.trace import AgentStep, now, parse_step
+from hud.trace import AgentStep, SamplingParams, now, parse_step
 from hud.trace.sampled.call_samples import MODEL_CALL, expand_samples
 
 WATCH_SECONDS = 1.0
@@ -65,9 +66,7 @@ class PricedModel(Protocol):
 class RunCall:
     """A model call of a run in progress: one request of its program."""
 
-    def __init__(
-        self, owner: RunCalls, grant: RunGrant, number: int, tokens: int, name: str
-    ) -> None:
+    def __init__(self, owner: RunCalls, grant: RunGrant, number: int, name: str) -> None:
         self.grant = grant
         self.number = number
         self.name = name
@@ -79,7 +78,8 @@ class RunCall:
         """True once the run has ended: the call is being cancelled."""
         self.settled: Future[None] = Future()
         self._owner = owner
-        self._tokens = tokens
+        self.reserved = 0
+        """Tokens of the run that the call may sample, of a run with a limit."""
         self.started = now()
         self._overrides: list[str] = []
         self._last: CallOutcome | None = None
@@ -99,9 +99,8 @@ class RunCall:
         changed, self._overrides = overridden(request, grant, self.number, local=local)
         changed = await self.note(changed, restoring=local)
         if grant.tokens is not None:
-            left = max(1, (grant.tokens - self._tokens) // request.choices)
             sampling = changed.sampling
-            most = sampling.most_tokens(left)
+            most = await self._owner.reserve(self, grant.tokens, sampling, request.choices)
             changed = replace(changed, sampling=replace(sampling, max_tokens=most))
         return replace(changed, return_token_ids=local)
 
@@ -180,13 +179,17 @@ class RunCall:
 
     async def refused(self, error: BaseException) -> None:
         """Record that a call failed with `error`, with which its program is refused."""
-        if not isinstance(error, RunEndedError):
+        if isinstance(error, RunLimitError):
+            await self._refuse(error.noted)
+        elif not isinstance(error, RunEndedError):
             await self.refused_as(refusal_of(error))
 
     async def refused_as(self, refusal: Refusal) -> None:
         """Record that a call was refused."""
         kind = "length" if refusal.too_long else "infrastructure"
-        noted = {"kind": kind, "status": refusal.status, "message": refusal.message}
+        await self._refuse({"kind": kind, "status": refusal.status, "message": refusal.message})
+
+    async def _refuse(self, noted: dict[str, Any]) -> None:
         self._last = CallOutcome("refused", refusal=noted)
         # Tried again at the call's end; it counts as lost if that fails, too.
         with suppress(StoreError):
@@ -277,7 +280,7 @@ class RunCalls:
         assert grant is not None
         digest = request_digest(body)
         try:
-            number, tokens = await asyncio.to_thread(self.store.begin, grant, digest)
+            number = await asyncio.to_thread(self.store.begin, grant, digest)
         except (RunEndedError, RunLimitError, PlatformError):
             raise
         except Exception as error:
@@ -286,13 +289,42 @@ class RunCalls:
                     self._unrecorded.pop(next(iter(self._unrecorded)))
                 self._unrecorded.setdefault(grant.pass_id, {})[digest] = refusal_of(error).message
             raise
-        call = RunCall(self, grant, number, tokens, str(body.get("model")))
+        call = RunCall(self, grant, number, str(body.get("model")))
         call.session = {name: value[:LONGEST_HEADER] for name, value in session.items()}
         with self._lock:
             self._open.setdefault(grant.pass_id, set()).add(call)
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._look())
         return call
+
+    async def reserve(
+        self, call: RunCall, limit: int, sampling: SamplingParams, choices: int
+    ) -> int:
+        """Return the most tokens of each answer of a call, which are its own of the run's `limit` until it is settled.
+
+        Waits while calls in progress here hold all that are left: calls at once sample no more than the limit. Raises
+        `RunLimitError` if none are left.
+        """
+        pass_id = call.grant.pass_id
+        while True:
+            before = self._in_progress(pass_id)
+            sampled = await asyncio.to_thread(self.store.sampled_tokens, pass_id)
+            with self._lock:
+                # Those that were settled meanwhile may be missing in the store's count.
+                others = (before | self._in_progress(pass_id)) - {call}
+                left = limit - sampled - sum(other.reserved for other in others)
+                if left > 0:
+                    most = sampling.most_tokens(max(1, left // choices))
+                    call.reserved = most * choices
+                    return most
+            holding = [asyncio.wrap_future(other.settled) for other in others if other.reserved]
+            if not holding:
+                raise over_tokens(limit)
+            await asyncio.wait(holding, return_when=asyncio.FIRST_COMPLETED)
+
+    def _in_progress(self, pass_id: str) -> set[RunCall]:
+        calls = tuple(self._open.get(pass_id, ()))
+        return {call for call in calls if not call.settled.done()}
 
     async def conversation(self, call: RunCall) -> RunConversation:
         """Return the conversation of a call's run; what other servers have recorded is read from the store."""
