@@ -108,7 +108,9 @@ NUMERIC: list[tuple[str, float, float, bool]] = [
     # Fractions.
     ("1/2", 0.5, 0, True), ("1/2", 1, 0, False), ("1/2", 2, 0, False), ("8/10", 0.8, 0, True), ("8/10", 8, 0, False),
     ("1 1/2", 1.5, 0, True), ("-1/2", -0.5, 0, True), ("-1 1/2", -1.5, 0, True), ("5/12/2024", 5, 0, True),
-    ("1/0", 1, 0, False), ("4/2", 2, 0, True),
+    ("1/0", 1, 0, False), ("4/2", 2, 0, True), ("1 / 2", 0.5, 0, True), ("1 / 2", 1, 0, False), ("8/ 10", 8, 0, False),
+    ("1 1 / 2", 1.5, 0, True), ("5 / 12 / 2024", 5, 0, True), ("5 / x", 5, 0, True), ("3/4.5", 3, 0, False), ("3 / -4", 3, 0, False), ("It is 3 / 4.", 0.75, 0, True),
+    ("½ / 2", 0.5, 0, False),
     # Grouping.
     ("1,234,567.5", 1234567.5, 0, True), ("1,000", 1, 0, False), ("1,2", 1, 0, True), ("1_000", 1000, 0, True),
     ("1\u00a0000", 1000, 0, True), ("1\u202f000", 1, 0, False), ("1'000", 1000, 0, True), ("1’000’000", 1e6, 0, True),
@@ -140,5 +142,5 @@ NUMERIC: list[tuple[str, float, float, bool]] = [
     ("The answer is 42.", 42, 0, True), ("first 1, then 2", 2, 0, False), ("60%", 60, 0, True), ("60%", 0.6, 0, False),
     ("no number", 0, 0, False), ("", 0, 0, False), ("five", 5, 0, False), ("2024-05-01", 2024, 0, True),
     ("x = 5e", 5, 0, True), ("5 apples", 5, 0, True), ("**5**", 5, 0, True), ("5.", 5, 0, True), (".5", 0.5, 0, True),
-    (".5", 5, 0, False), ("5,", 5, 0, True), ("nan", 0, 0, False), ("inf", 0, 0, False), ("٣", 3, 0, True),
+    (".5", 5, 0, False), ("The answer is...5", 5, 0, True), ("...5", 0.5, 0, False), ("So ... .5", 0.5, 0, True), ("5,", 5, 0, True), ("nan", 0, 0, False), ("inf", 0, 0, False), ("٣", 3, 0, True),
 ]  # fmt: skip
