@@ -49,7 +49,7 @@ def csv_text(items: Iterable[dict[str, Any]]) -> str:
     )
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(names)
+    writer.writerow(map(cell, names))
     for row in rows:
         writer.writerow([cell(row.get(name)) for name in names])
     return out.getvalue()
