@@ -151,7 +151,8 @@ class CallStore:
         """Return the number of tokens that the settled calls of a pass have sampled."""
         passes = tables.run_passes
         query = sa.select(passes.c.tokens).where(passes.c.id == pass_id)
-        return int(self._store.value(query) or 0)
+        tokens: int = self._store.value(query) or 0
+        return tokens
 
     def settle(self, grant: RunGrant, number: int, outcome: CallOutcome) -> None:
         """Record the outcome of a call. Raises `RunEndedError` if the run has ended: an answer is then not recorded."""
