@@ -146,6 +146,12 @@ def split_by(pattern):
     }
 
 
+def test_a_pattern_longer_than_a_command_line_is_tried_and_not_an_error(tmp_path):
+    """It was an argument of the trial's process, which the kernel refused to start."""
+    with pytest.raises(UsageError, match=r"Use a model with another tokenizer|is damaged"):
+        check_folder(folder_with(tmp_path / "model", **split_by(f"{'x' * 300_000}|(a+)+$")))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ It refuses a useless file when it is added. A file that passes may still be slow
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -30,10 +31,12 @@ _DAMAGED = 4
 def trial_problem(text: str, patterns: list[str]) -> str | None:
     """Return the reason against a tokenizer.json with these regular expressions, as a predicate; None: it passed."""
     slow = f"takes more than {CPU_SECONDS} s, or {MEMORY >> 30} GiB, to encode texts made of its own patterns"
-    command = [sys.executable, "-m", __name__, *(pattern.encode().hex() for pattern in patterns)]
+    command = [sys.executable, "-m", __name__]
+    # Not as arguments, whose length the kernel bounds.
+    sent = f"{json.dumps(patterns)}\n{text}".encode()
     try:
         trial = subprocess.run(
-            command, input=text.encode(), capture_output=True, timeout=WALL_SECONDS, check=False
+            command, input=sent, capture_output=True, timeout=WALL_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return slow
@@ -62,8 +65,11 @@ def probes(patterns: list[str]) -> Iterator[str]:
         yield letter * RUN_LENGTH + "\0"
 
 
-def main(patterns: list[str]) -> int:
-    """Encode and decode the probes with the tokenizer.json of the standard input, within the limits."""
+def main() -> int:
+    """Encode and decode the probes of the patterns in the first line of the standard input, with the tokenizer.json in its rest,
+    within the limits.
+    """
+    patterns: list[str] = json.loads(sys.stdin.buffer.readline())
     limit_process()
     limit_time(CPU_SECONDS)
     try:
@@ -81,4 +87,4 @@ def main(patterns: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main([bytes.fromhex(pattern).decode() for pattern in sys.argv[1:]]))
+    sys.exit(main())
