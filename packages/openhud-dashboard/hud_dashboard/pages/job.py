@@ -16,7 +16,7 @@ from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records
 from hud.platform.store.job_runs import job_runs
 from hud.platform.store.task_labels import task_labels
-from hud.platform.training_jobs import TrainingJobs
+from hud.platform.training.training_jobs import TrainingJobs
 from hud.trace.trajectory_export import trajectory_line
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged, see

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from fastapi import Response
 
 from hud.platform.dependencies import StorePart, Team
-from hud.platform.training_jobs import TrainingJobs
+from hud.platform.training.training_jobs import TrainingJobs
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged, see
 from hud_dashboard.queries import job_listing

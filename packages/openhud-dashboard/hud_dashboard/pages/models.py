@@ -10,7 +10,7 @@ from fastapi import Depends, Form, Query
 from fastapi.responses import Response
 
 from hud.engine.sample.options import CacheFacts
-from hud.platform.access.audit import Action
+from hud.platform.access.audit_log import Action
 from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import CheckpointLink, is_named
 from hud.platform.models.head_decision import HeadDecision

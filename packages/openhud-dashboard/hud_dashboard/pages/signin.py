@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request, Response
 
-from hud.platform.access.audit import AuditLog
+from hud.platform.access.audit_log import AuditLog
 from hud.platform.access.web_sessions import COOKIE, LIFETIME, WebSessions
 from hud.platform.dependencies import ConfigPart, KeysPart, StorePart, part
 from hud_dashboard.page import see

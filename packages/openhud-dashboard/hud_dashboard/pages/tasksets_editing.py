@@ -10,7 +10,7 @@ from fastapi import Form, Response
 
 from hud import exact_json
 from hud.errors import ConflictError, UsageError
-from hud.platform.access.audit import AuditLog
+from hud.platform.access.audit_log import AuditLog
 from hud.platform.dependencies import Audit, Who, of_team
 from hud.platform.environments.registry import Environments
 from hud.platform.tasksets.rows import TasksetRows

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from hud import exact_json
 from hud.client.presence import is_gone
 from hud.errors import NotFoundError
-from hud.platform.training_jobs import TrainingJobs
+from hud.platform.training.training_jobs import TrainingJobs
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.evaluations import evaluation_lines
 from hud.train.monitoring.guard import guard_record

@@ -12,7 +12,7 @@ from hud.platform.search.run_words import texts_of
 from hud.platform.store import Store
 from hud.platform.store.task_labels import NO_TASK, task_labels
 from hud.platform.training.runs import TrainingRuns
-from hud.platform.training_jobs import TrainingJobs
+from hud.platform.training.training_jobs import TrainingJobs
 from hud_dashboard.page import Data, Offset, Pages, paged
 
 router = Pages()

@@ -1,4 +1,4 @@
-"""Shortening of a conversation that exceeds the context window, by removing images or by a summary.
+"""Texts and message lists for a conversation that exceeds the context window; `tool_loop` applies them.
 
 Screenshots are most of a long conversation and soon outdated, so the oldest are removed first; images of the prompt and
 the newest screenshot stay. A summary replaces every turn; the prompt stays.

@@ -10,7 +10,7 @@ from fastapi import Depends, Query
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import HTTPConnection
 
-from hud.platform.access.audit import AuditLog
+from hud.platform.access.audit_log import AuditLog
 from hud.platform.access.identity import SCOPES, Identity, caller, needs
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits

@@ -5,7 +5,7 @@
 One step plays `tasks_per_step` tasks `group` times each, learns from the groups with signal, and appends a checkpoint.
 A step is a function of the seed, the step's number and the weights, so a run that is killed at any time and restarted
 continues from its last checkpoint with the same results. With `max_lag`, the loop takes its groups from a stream that is
-played ahead.
+played ahead. The trainer computes advantages from the runs' rewards (`hud.learning.datums`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A candidate is promoted if (1) the 95% interval of its difference from the head 
 (2) in every critical subset it lies at or above `-max_regression`. All of these must hold, so their number does not raise
 the chance of a false promotion. (3) The shares of unmeasured runs of both must not differ: whose failing runs get no reward
 looks better than it is. Claims about subsets, that they got better or worse, are corrected by Holm's method. For a
-series of candidates, as in a training run, the intervals are widened by Bonferroni's method.
+series of candidates, as in a training run, the intervals are widened by Bonferroni's method. The intervals and tests are
+those of `paired_differences` and `unmeasured_runs`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from hud.errors import NotFoundError, PlatformError
 from hud.platform.access import Identity
-from hud.platform.access.audit import Action
+from hud.platform.access.audit_log import Action
 from hud.platform.rollouts.matching import Offer
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Row

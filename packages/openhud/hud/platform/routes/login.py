@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from hud.platform.access.audit import AuditLog
+from hud.platform.access.audit_log import AuditLog
 from hud.platform.access.device_login import EXPIRES_SECONDS, INTERVAL_SECONDS, DeviceLogins
 from hud.platform.access.limits import Visitors
 from hud.platform.access.teams import Teams

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from hud.errors import HudError
 from hud.eval.results.promotion_gate import Decision, Gate
-from hud.platform.access.audit import Action
+from hud.platform.access.audit_log import Action
 from hud.platform.dependencies import TRAIN, Audit, EnginePart, LedgerPart, Models, StrictBody, Who
 from hud.platform.models.head_decision import HeadDecision
 from hud.platform.models.promotion import (
