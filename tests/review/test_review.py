@@ -305,7 +305,7 @@ def test_a_script_of_the_whole_run_is_no_reviewer(job, tmp_path, capsys):
     source = tmp_path / "clerk.py"
     source.write_text("agent = lambda run: 'x'\n")
     assert run(["review", job.id, "--model", f"{source}"]) == 2
-    assert "A review needs a model" in capsys.readouterr().err
+    assert "Reading runs needs a model" in capsys.readouterr().err
     assert run(["review", job.id, "--model", "no-such-model"]) == 2
 
 

@@ -15,6 +15,7 @@ from hud.agents import ScriptedAgent
 from hud.client import connect, disconnect
 from hud.errors import UsageError
 from hud.eval import StopSignal
+from hud.exchange.supervision import conversation_of
 from hud.trace import Completion, ToolCall
 from hud.trace.recording.recorder import NullRecorder
 from hud.train.config import TrainConfig
@@ -23,7 +24,6 @@ from hud.train.loop import train, warm_up
 from hud.train.monitoring.progress import Reporter
 from hud.train.recipe import Recipe, follow, is_recipe, load_recipe, make_recipe
 from hud.train.supervised.corpus import texts_of_messages
-from hud.train.supervised.recorded_runs import conversation_of
 
 SIZES = {
     "vocab_size": 320,

@@ -10,9 +10,9 @@ from hud.agents import ScriptedAgent, create_agent
 from hud.client import connect
 from hud.errors import UsageError
 from hud.eval import Taskset
+from hud.exchange.supervision import conversation_of
 from hud.trace import ToolCall
 from hud.train.monitoring.progress import Reporter
-from hud.train.supervised.recorded_runs import conversation_of
 from hud.train.supervised.supervised_run import warm_up
 
 __all__ = ["home"]

@@ -18,8 +18,8 @@ from time import perf_counter
 from hud.agents import Agent
 from hud.client import connect
 from hud.eval import LocalRuntime, NullRecorder, Run, Taskset
+from hud.exchange.supervision import conversation_of
 from hud.train.supervised.corpus import texts_of_messages
-from hud.train.supervised.recorded_runs import conversation_of
 from hud.train.supervised.supervised_run import warm_up
 from hud_benchmarks.incident_lab import flat, hierarchical, players
 

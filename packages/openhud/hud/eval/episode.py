@@ -216,4 +216,5 @@ async def take_down(run: Run) -> None:
         run.live.connection = None
         run.ended_at = now()
         run.report()
-        run.recorder.run_ended(run)
+        if not (run.live.judged and run.measured):
+            run.recorder.run_ended(run)

@@ -79,6 +79,8 @@ class LiveRun:
     """Upper bound of each tool call of the run and of its subagents, in seconds."""
     calls: list[PendingCall] = field(default_factory=list)
     """Tool calls without a result, in the order of their starts."""
+    judged: bool = False
+    """True while a judge of its group has yet to grade it: its end is recorded then."""
     repetition: Run | None = None
     """The attempt after this one, which infrastructure broke."""
     cancels: Callable[[], bool] | None = None
@@ -273,6 +275,7 @@ class Run(RunRecord):
         )
         again.budget.within = self.budget.within
         again.live.tool_timeout, again.live.cancels = self.live.tool_timeout, self.live.cancels
+        again.live.judged = self.live.judged
         self.live.repetition = again
         for name in ("parent_trace_id", "subagent"):
             if name in self.trace.extra:

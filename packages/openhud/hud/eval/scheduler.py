@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hud.environment.templates.task import Provider
 from hud.errors import UsageError
+from hud.eval.judging.group_judge import JudgedGroups
 from hud.eval.rollouts import carry_out, check_limit
 from hud.eval.run import Run
 from hud.eval.waits import Waits
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hud.agents.agent import Agent
     from hud.environment import Task
     from hud.eval.job import Job
+    from hud.eval.judging.group_judge import GroupJudge
 
 MAX_CONCURRENT = 32
 """Default number of concurrent rollouts."""
@@ -151,10 +153,11 @@ async def run_planned(
     on_run: Callable[[Run], None] | None = None,
     on_wait: Callable[[str], None] | None = None,
     limit: asyncio.Semaphore | None = None,
+    judge: GroupJudge | None = None,
 ) -> list[Run]:
     """Play the planned runs and return the finished ones, in the order of the plan.
 
-    `on_run` is called with each finished run, and `on_wait` with the report of a wait (default: tool calls, in the log);
+    `judge` grades the runs of each group when its last one has ended. `on_run` is called with each finished run, and `on_wait` with the report of a wait (default: tool calls, in the log);
     `limit` limits the total concurrency of several calls. Raises errors that stop the whole job: an unusable runtime, or a
     store that cannot be written.
     """
@@ -163,6 +166,7 @@ async def run_planned(
     queue = iter(enumerate(planned))
     room = limit if limit is not None else nullcontext()
     waits = Waits(job, on_wait)
+    groups = None if judge is None else JudgedGroups(judge, (item.group_id for item in planned))
     cancelling = asyncio.Event()
 
     async def work() -> None:
@@ -178,14 +182,17 @@ async def run_planned(
                     recorder=job.recorder,
                 )
                 run.live.tool_timeout, run.live.cancels = tool_timeout, cancelling.is_set
+                run.live.judged = groups is not None
                 job.active.append(run)
                 try:
                     ended[index] = await carry_out(run, agent, provider, rollout_timeout)
                 finally:
                     job.active.remove(run)
             waits.ended()
+            graded = [ended[index]] if groups is None else await groups.ended(ended[index])
             if on_run is not None:
-                on_run(ended[index])
+                for run in graded:
+                    on_run(run)
             # A rollout in this process may never yield; signals and recorders need the event loop.
             try:
                 await asyncio.sleep(0)
@@ -197,11 +204,17 @@ async def run_planned(
     width = min(max_concurrent or MAX_CONCURRENT, len(planned))
     if width:
         watching = asyncio.create_task(waits.watch())
+        cancelled = True
         try:
             with patient_collector():
                 await _all(work, width, stop, cancelling)
+            cancelled = stop.cancelled
         finally:
             watching.cancel()
+            graded = [] if groups is None else await groups.end(cancelled=cancelled)
+            if on_run is not None:
+                for run in graded:
+                    on_run(run)
     job.interrupted = job.interrupted or len(ended) < len(planned)
     return [ended[index] for index in sorted(ended)]
 

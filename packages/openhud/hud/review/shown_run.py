@@ -6,7 +6,7 @@ ones, the rest for the last ones, where runs fail. Each gap says what it left ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,21 +31,19 @@ class ShownRun:
     """Steps that are not shown."""
 
 
+@dataclass(frozen=True)
+class ShownSteps:
+    """Steps of a run, without those in the middle that do not fit."""
+
+    entries: list[dict[str, Any]]
+    texts: Mapping[int, list[tuple[str, str]]]
+    """By number of each shown step: its texts, as shown, each with its kind."""
+    left_out: int
+
+
 def shown_run(run: Mapping[str, Any], trace: Trace, most: int = MOST_TEXT) -> ShownRun:
     """Return a run of the platform (`GET /v2/trace/ID/full`) in at most about `most` characters of steps."""
-    texts = {
-        step.step_id: [(kind, shortened(text)) for kind, text in step_texts(step)]
-        for step in trace.steps
-    }
-    sizes = [sum(len(text) for _, text in step) for step in texts.values()]
-    numbers = list(texts)
-    first, last = _ends(sizes, most)
-    gap = numbers[first : len(numbers) - last]
-    steps: list[dict[str, Any]] = [_entry(number, texts[number]) for number in numbers[:first]]
-    if gap:
-        steps.append({"left_out": f"{len(gap)} steps, {gap[0]} to {gap[-1]}"})
-    steps += [_entry(number, texts[number]) for number in numbers[len(numbers) - last :]]
-    shown = [number for number in numbers if number not in set(gap)]
+    shown = shown_steps(trace.steps, most)
     document = {
         "task": run["slug"],
         "status": run["status"],
@@ -53,10 +51,27 @@ def shown_run(run: Mapping[str, Any], trace: Trace, most: int = MOST_TEXT) -> Sh
         "failure": run["failure_kind"],
         "error": shortened(run["error"] or ""),
         "grade": shortened(str(_grade(run))),
-        "steps": steps,
+        "steps": shown.entries,
     }
-    quotes = {number: "\n".join(text for _, text in texts[number]) for number in shown}
-    return ShownRun(document, quotes, len(gap))
+    quotes = {number: "\n".join(text for _, text in texts) for number, texts in shown.texts.items()}
+    return ShownRun(document, quotes, shown.left_out)
+
+
+def shown_steps(steps: Iterable[Step], most: int) -> ShownSteps:
+    """Return steps in at most about `most` characters."""
+    texts = {
+        step.step_id: [(kind, shortened(text)) for kind, text in step_texts(step)] for step in steps
+    }
+    sizes = [sum(len(text) for _, text in step) for step in texts.values()]
+    numbers = list(texts)
+    first, last = _ends(sizes, most)
+    gap = numbers[first : len(numbers) - last]
+    entries: list[dict[str, Any]] = [_entry(number, texts[number]) for number in numbers[:first]]
+    if gap:
+        entries.append({"left_out": f"{len(gap)} steps, {gap[0]} to {gap[-1]}"})
+    entries += [_entry(number, texts[number]) for number in numbers[len(numbers) - last :]]
+    shown = {number: texts[number] for number in numbers if number not in set(gap)}
+    return ShownSteps(entries, shown, len(gap))
 
 
 def shortened(text: str) -> str:

@@ -84,6 +84,15 @@ class TrainConfig(RunSettings):
     teacher: str | None = None
     """On-policy distillation: model with the same tokenizer that scores the sampled tokens. `kl_advantage_coef` (default 1) times the
     reverse KL to it is taken from each token's advantage; `--reward-scale` above 0 adds the reward's."""
+    judge: str | None = None
+    """Judge of groups: a model, a reward model, or path.py:name, a function of `runs`, that grades all runs of a task together. Held-out
+    scores stay the environment's."""
+    judge_by: Literal["scores", "ranking", "pairwise"] | None = None
+    """Way in which a model compares the runs. Default: scores, from 0 to 1 by each criterion."""
+    criteria: list[str] = Field(default_factory=list)
+    """Criteria of a judge that is a model, as TEXT or TEXT=WEIGHT."""
+    judge_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the judge in the reward; the rest is the environment's grade."""
     reward_scale: float = 1.0
     """Factor of every advantage of a reward. Default with a teacher: 0."""
     baseline: Literal["mean", "leave_one_out", "none"] = "mean"

@@ -161,6 +161,7 @@ async def train(
     )
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
+        stack.push_async_callback(rollouts.aclose)
         stack.push_async_callback(as_runtime(runtime).aclose)
         await stack.enter_async_context(engine_process(connect(), config))
         policy = await Learner.open(config, connect(), fresh=fresh, override_guard=override_guard)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hud.cli.evaluation.judge_options import JudgeOptions, judge_options
 from hud.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hud.cli.command_line import EvalCommand
     from hud.environment.templates.task import Provider
     from hud.eval import RunSummary, Taskset
+    from hud.review.comparison_requests import Method
 
 ON_THIS_MACHINE = ("local", "fork", "subprocess")
 """Runtimes in which tools execute on this machine."""
@@ -130,6 +132,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     metavar="NAME=MODEL",
     help="Who plays a subagent, by its tool's name or the model that its environment gives it.",
 )
+@judge_options
 @click.option("--resume", metavar="JOB", help="Play only what is missing from this job.")
 @click.option("-v", "--verbose", count=True, help="Show answers; -vv shows tracebacks too.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the summary alone, without progress.")
@@ -163,6 +166,10 @@ def command(
     gateway: bool,
     settings: tuple[str, ...],
     subagents: tuple[str, ...],
+    judge: str | None,
+    judge_by: Method | None,
+    criteria: tuple[str, ...],
+    judge_share: float | None,
     resume: str | None,
     verbose: int,
     quiet: bool,
@@ -220,6 +227,12 @@ def command(
     many = len(tasks) * (group or 1)
     if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:
         click.confirm(f"Play {many} runs with {who.model_name}?", abort=True, err=True)
+    if judge is not None and resume is not None:
+        raise click.UsageError(
+            "A judge compares all runs of a task; play the rest without, then: hud grade JOB --judge"
+        )
+    if judge is not None and (remote or runtime == "hosted"):
+        raise click.UsageError("A judge grades runs that are played here; leave --remote out.")
     if runtime in (None, *ON_THIS_MACHINE) and not remote:
         _warn_of_shells(tasks)
     return asyncio.run(
@@ -237,6 +250,7 @@ def command(
             as_json=as_json,
             again=EvalCommand.typed(context, tasks[0].slug),
             alone=agent == HUMAN,
+            judging=JudgeOptions.of(judge, judge_by, criteria, judge_share),
         )
     )
 
@@ -281,6 +295,7 @@ async def _play(
     as_json: bool,
     again: EvalCommand,
     alone: bool,
+    judging: JudgeOptions | None,
 ) -> int:
     from hud.cli.evaluation.progress import LeavingStop, SpokenStop, progress
     from hud.cli.evaluation.report import job_json, print_job
@@ -291,6 +306,7 @@ async def _play(
     from hud.eval.runtimes.rollout_runtime import as_runtime
 
     await prepare(who, where)  # A failed preparation must not leave an empty job.
+    judge = None if judging is None else await judging.open(group or 1, len(tasks), quiet=quiet)
     job, finished = await open_job(resume, tasks, group, who.model_name)
     missing = len(tasks) * job.group - len(finished)
     stop = SpokenStop()
@@ -316,12 +332,15 @@ async def _play(
                 stop=stop,
                 on_run=watch.ended,
                 on_wait=watch.say,
+                judge=judge,
             )
     finally:
         if not stop.left:
             await job.finish()
         await as_runtime(where).aclose()
         await who.aclose()
+        if judge is not None:
+            await judge.aclose()
     if stop.left:
         short_id = job.id[:12]
         console().print(f"Follow it: hud jobs {short_id} · Stop it: hud cancel {short_id}")
@@ -330,6 +349,8 @@ async def _play(
         print_json(job_json(job, finished))
     else:
         print_job(job, finished, again)
+        for line in [] if judge is None else judge.lines():
+            console().print(line, markup=False)
     if job.interrupted or stop.cancelled:
         return INTERRUPTED
     runs = [*finished, *(run.summary() for run in job.runs)]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hud.cli.evaluation.judge_options import JudgeOptions, judge_options
 from hud.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
     from hud.eval import Job
     from hud.eval.regrading.regraded_job import Regrading
+    from hud.review.comparison_requests import Method
 
 MOST_CHANGES = 20
 """Changed rewards that are printed."""
@@ -32,6 +34,7 @@ MOST_CHANGES = 20
     is_flag=True,
     help="The grader reads the answer and the trace alone: repeat no tool call.",
 )
+@judge_options
 @click.option("--max-concurrent", type=click.IntRange(min=1), help="Runs at a time.  [default: 32]")
 @click.option(
     "--runtime",
@@ -43,6 +46,10 @@ def command(
     job: str,
     source: str,
     answers_only: bool,
+    judge: str | None,
+    judge_by: Method | None,
+    criteria: tuple[str, ...],
+    judge_share: float | None,
     max_concurrent: int | None,
     runtime: str | None,
     as_json: bool,
@@ -58,7 +65,8 @@ def command(
 
     tasks = chosen(task_source(source, None, None).tasks, None, everything=True)
     where = provider(runtime, Path(source))
-    return run(_grade(job, tasks, where, max_concurrent, not answers_only, as_json))
+    judging = JudgeOptions.of(judge, judge_by, criteria, judge_share)
+    return run(_grade(job, tasks, where, max_concurrent, not answers_only, judging, as_json))
 
 
 async def _grade(
@@ -67,10 +75,11 @@ async def _grade(
     where: Any,
     max_concurrent: int | None,
     repeat_calls: bool,
+    judging: JudgeOptions | None,
     as_json: bool,
 ) -> int:
     from hud.cli.evaluation.progress import SpokenStop
-    from hud.cli.output import print_json
+    from hud.cli.output import console, print_json
     from hud.cli.platform_requests import pages, recorded_job
     from hud.client import connect
     from hud.eval.regrading.regraded_job import Regrading
@@ -80,6 +89,10 @@ async def _grade(
     runs = [run async for run in pages(f"/v2/jobs/{source['id']}/traces")]
     plan = Regrading.of(source, runs, tasks)
     stop = SpokenStop()
+    sizes = Counter(item.group_id for item in plan.planned)
+    judge = None
+    if judging is not None:
+        judge = await judging.open(max(sizes.values()), len(sizes), quiet=as_json)
     try:
         with stop.on_interrupt():
             job = await plan.play(
@@ -88,16 +101,47 @@ async def _grade(
                 repeat_calls=repeat_calls,
                 max_concurrent=max_concurrent,
                 stop=stop,
+                judge=judge,
             )
     finally:
         await as_runtime(where).aclose()
+        if judge is not None:
+            await judge.aclose()
     if as_json:
         print_json(_as_dict(plan, job))
     else:
         _print(plan, job)
+        for line in [] if judge is None else [*judge.lines(), *await _people(plan, job)]:
+            console().print(line, markup=False)
     if job.interrupted:
         return INTERRUPTED
     return 0 if job.reward is not None else 1
+
+
+async def _people(plan: Regrading, job: Job) -> list[str]:
+    """Return the agreement of a judge's rewards with each label that people gave to two or more of the runs."""
+    from hud.cli.output import number
+    from hud.cli.platform_requests import pages
+    from hud.platform.labels.agreement import alpha
+    from hud.platform.labels.calibration import MODEL_RATER
+
+    rewards = {plan.before(run).trace_id: run.reward for run in job.runs if run.reward is not None}
+    people: dict[str, dict[str, list[float]]] = {}
+    async for label in pages("/v2/labels"):
+        by_person = label["value"] is not None and not label["rater"].startswith(MODEL_RATER)
+        if by_person and label["kind"] == "run" and label["subject_id"] in rewards:
+            values = people.setdefault(label["name"], {})
+            values.setdefault(label["subject_id"], []).append(label["value"])
+    lines = []
+    for name, values in sorted(people.items()):
+        if len(values) > 1:
+            means = {run: sum(own) / len(own) for run, own in values.items()}
+            shared = {run: rewards[run] for run in means}
+            agreement = number(alpha([means, shared]))
+            lines.append(
+                f"people's {name}: Krippendorff's alpha {agreement} over {len(means):,} runs"
+            )
+    return lines
 
 
 def _as_dict(plan: Regrading, job: Job) -> dict[str, Any]:

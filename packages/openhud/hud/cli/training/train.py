@@ -33,6 +33,7 @@ _REPEATED = {
     "subagents": "NAME=MODEL",
     "joined": "MODEL",
     "critical": "COLUMN=VALUE",
+    "criteria": "TEXT[=WEIGHT]",
 }
 PAIR_RATE = 0.1
 """Default learning rate of the losses of pairs, as a multiple of that of other supervised training."""
@@ -148,7 +149,8 @@ def command(
     values["agent_settings"] = parse_settings(options["agent_settings"], "agent-settings") or None
     values["subagents"] = dict(pairs("subagents", "NAME=MODEL", options["subagents"])) or None
     values |= {
-        name: list(options[name]) or None for name in ("held_out", "joined", "critical", "track")
+        name: list(options[name]) or None
+        for name in ("held_out", "joined", "critical", "track", "criteria")
     }
     values = {name: value for name, value in values.items() if value is not None}
     going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}

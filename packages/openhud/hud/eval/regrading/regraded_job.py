@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hud.client import Client
     from hud.environment import Task
     from hud.environment.templates.task import Provider
+    from hud.eval.judging.group_judge import GroupJudge
     from hud.eval.run import Run
 
 _NO_TASK = "without a task among these: environment, template and arguments must be equal"
@@ -73,8 +74,9 @@ class Regrading:
         max_concurrent: int | None = None,
         stop: StopSignal | None = None,
         on_run: Callable[[Run], None] | None = None,
+        judge: GroupJudge | None = None,
     ) -> Job:
-        """Grade the planned runs into a new job, which is finished."""
+        """Grade the planned runs into a new job, which is finished; `judge` grades each group after the tasks' grader."""
         job = await Job.start(
             f"{self.source['name']}, graded again",
             group=self.source["group_size"],
@@ -92,6 +94,7 @@ class Regrading:
                 max_concurrent=max_concurrent,
                 stop=stop,
                 on_run=on_run,
+                judge=judge,
             )
         except BaseException:
             job.interrupted = True

@@ -91,6 +91,11 @@ class RunRecord:
         return self.failure_kind is not None or self.trace.status != "completed"
 
     @property
+    def measured(self) -> bool:
+        """True for a run with a grade of its answer; a run that its agent failed has the reward 0 without one."""
+        return self.reward is not None and self.failure_kind is None
+
+    @property
     def seconds(self) -> float | None:
         """Wall-clock time of the run, in seconds."""
         return seconds_between(self.started_at, self.ended_at)

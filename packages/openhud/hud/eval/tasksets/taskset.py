@@ -29,6 +29,7 @@ from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from hud.environment import Task
+    from hud.eval.judging.group_judge import GroupJudge
 
 
 class Taskset:
@@ -174,6 +175,7 @@ class Taskset:
         stop: StopSignal | None = None,
         on_run: Callable[[Run], None] | None = None,
         on_wait: Callable[[str], None] | None = None,
+        judge: GroupJudge | None = None,
     ) -> Job:
         """Play every task `group` times and return the job, its runs in task order.
 
@@ -185,7 +187,7 @@ class Taskset:
         missing runs are played. At most `max_concurrent` rollouts (default 32) are concurrent. A failed rollout is a
         failed run in the job, never an exception. `tool_timeout` bounds each tool call of any agent, in seconds. `on_wait` is
         called with a sentence on a tool call without a result for 10 s, or on the run that everything waits for; by default
-        tool calls are logged.
+        tool calls are logged. `judge` grades the runs of each task together, after the environment.
         """
         group = group if group is not None else (job.group if job is not None else 1)
         planned = plan_missing(self.tasks, group, finished)
@@ -210,6 +212,7 @@ class Taskset:
                     stop=stop,
                     on_run=on_run,
                     on_wait=on_wait,
+                    judge=judge,
                 )
                 opened.runs.extend(runs)
             return opened

@@ -19,6 +19,7 @@ from hud.eval.run import Run
 from hud.eval.scheduler import StopSignal, check_limits, plan, run_planned
 from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
+from hud.review.judge_forms import open_judge
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
@@ -30,6 +31,7 @@ from hud.train.rollouts.subagents import agent_of, refuse_efforts, subagents_of
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.templates.task import Provider
+    from hud.review.group_judges import RelativeJudge
     from hud.trace import ChatModel
 
 Models = Mapping[str, "ChatModel"]
@@ -46,9 +48,10 @@ class Rollouts:
         reporter: Reporter | None,
         stop: StopSignal | None,
         subagents: dict[str, SubagentConfig],
+        judge: RelativeJudge | None = None,
     ) -> None:
-        """`subagents` are by a tool's name or its environment's model."""
-        self.config, self.runtime, self.subagents = config, runtime, subagents
+        """`subagents` are by a tool's name or its environment's model. `judge` grades groups, and not held-out runs."""
+        self.config, self.runtime, self.subagents, self.judge = config, runtime, subagents, judge
         self.reporter = reporter or Reporter()
         self.stop = stop if stop is not None else StopSignal()
 
@@ -72,7 +75,25 @@ class Rollouts:
         await refuse_efforts(connect(), config, subagents)
         if config.agent is not None:
             await program_agent(config, config.temperature).prepare()
-        return cls(config, runtime, reporter, stop, subagents)
+        judge = None
+        if config.judge is not None:
+            judge = await open_judge(
+                connect(),
+                config.judge,
+                by=config.judge_by,
+                criteria=config.criteria,
+                share=config.judge_share,
+                seed=config.seed,
+                group=config.group,
+            )
+        return cls(config, runtime, reporter, stop, subagents, judge)
+
+    async def aclose(self) -> None:
+        """Close the judge, and report what is known of it."""
+        if self.judge is not None:
+            for line in self.judge.lines():
+                self.reporter.note(line)
+            await self.judge.aclose()
 
     async def models(self, policy: ChatModel) -> dict[str, ChatModel]:
         """Return the models: the given policy, and subagents' models at their heads."""
@@ -99,7 +120,8 @@ class Rollouts:
                 chosen += islice(waiting, config.spare_groups)
                 await self._play_first(models, chosen, missing, step, job, batch)
             else:
-                batch.add(await self._play(agent, chosen, config.group, job), config)
+                runs = await self._play(agent, chosen, config.group, job, self.judge)
+                batch.add(runs, config)
         # The job is a record only: its runs are not kept in memory.
         job.runs.clear()
         batch.replaced = max(0, batch.drawn - config.tasks_per_step)
@@ -176,6 +198,7 @@ class Rollouts:
             stop=self.stop,
             on_run=ended,
             limit=limit,
+            judge=self.judge,
         )
 
     async def score(
@@ -232,7 +255,14 @@ class Rollouts:
     ) -> Agent:
         return agent_of(models, self.config, self.subagents, temperature, place, progress)
 
-    async def _play(self, agent: Agent, tasks: Iterable[Task], group: int, job: Job) -> list[Run]:
+    async def _play(
+        self,
+        agent: Agent,
+        tasks: Iterable[Task],
+        group: int,
+        job: Job,
+        judge: RelativeJudge | None = None,
+    ) -> list[Run]:
         before = len(job.runs)
         await Taskset(job.name, tasks).run(
             agent,
@@ -243,6 +273,7 @@ class Rollouts:
             rollout_timeout=self.config.rollout_timeout,
             stop=self.stop,
             on_run=lambda run: self.reporter.run_ended(run.reward),
+            judge=judge,
         )
         return job.runs[before:]
 

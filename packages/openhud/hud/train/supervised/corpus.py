@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from hud.client import Client
 from hud.errors import UsageError
 from hud.eval.runtimes.rollout_runtime import as_runtime
+from hud.exchange.supervision import conversation_of
 from hud.trace import ChatMessage, ToolSpec, text_of
-from hud.train.supervised.recorded_runs import conversation_of, recorded_examples, runs_of_job
+from hud.train.supervised.recorded_runs import recorded_examples, runs_of_job
 
 if TYPE_CHECKING:
     from hud.environment import Task

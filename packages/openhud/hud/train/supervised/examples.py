@@ -12,12 +12,12 @@ from hud import exact_json
 from hud.client import Client
 from hud.errors import UsageError
 from hud.eval.results.failure_causes import causes
-from hud.exchange.supervision import WEIGHT
+from hud.exchange.supervision import WEIGHT, conversation_of
 from hud.learning.datums import payload_of, sampled_turns
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 from hud.trace import ChatMessage, Sample
 from hud.train.rollouts.seeds import seed_of
-from hud.train.supervised.recorded_runs import Example, conversation_of
+from hud.train.supervised.recorded_runs import Example
 
 if TYPE_CHECKING:
     from hud.train.supervised.config import SupervisedConfig

@@ -9,17 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hud.agents.chat_messages import opening_messages, tool_message
 from hud.client import Client
 from hud.environment.templates.task_identity import TaskIdentity
 from hud.eval.results.failure_causes import FailedRun
-from hud.exchange.supervision import TOOL_SPECS, WEIGHT
+from hud.exchange.supervision import TOOL_SPECS
 from hud.trace import (
-    AgentStep,
-    ChatMessage,
-    Step,
     ToolSpec,
-    ToolStep,
     Trace,
     parse_trace,
 )
@@ -47,42 +42,6 @@ class Example:
     """True for a run of another system: its conversation is learned from without a reward, too."""
     may_train: bool = True
     """False: excluded by the policy of its source."""
-
-
-def conversation_of(trace: Trace) -> list[ChatMessage]:
-    """Return a run as chat messages: the prompt, the assistant's turns, tool results and the final answer.
-
-    Calls and answers without a recorded turn become assistant turns, too: a script that plays a whole run records no
-    turns. A turn that is context alone has the weight 0.
-    """
-    messages: list[ChatMessage] = []
-    call_ids: set[str] = set()
-    for step in trace.steps:
-        if isinstance(step, AgentStep):
-            call_ids |= {call.id for call in step.tool_calls}
-            message: ChatMessage = {"role": "assistant", "content": step.content}
-            if step.extra.get(WEIGHT) == 0:
-                message[WEIGHT] = 0
-            if step.reasoning:
-                message["reasoning_content"] = step.reasoning
-            if step.tool_calls:
-                message["tool_calls"] = [call.message() for call in step.tool_calls]
-            messages.append(message)
-        elif isinstance(step, ToolStep):
-            if step.call is not None and step.result is not None:
-                if step.call.id not in call_ids:
-                    call = step.call.message()
-                    messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-                messages.append(tool_message(step.call, step.result))
-        elif type(step) is Step and step.source == "user":
-            messages += opening_messages(step.messages, None)
-    turns = [step.content for step in trace.steps if isinstance(step, AgentStep)]
-    if trace.content and trace.content not in turns:
-        messages.append({"role": "assistant", "content": trace.content})
-    # Messages after the last assistant turn are omitted.
-    while messages and messages[-1]["role"] != "assistant":
-        messages.pop()
-    return messages
 
 
 def examples_of(runs: Sequence[Run]) -> list[Example]:

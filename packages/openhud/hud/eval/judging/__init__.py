@@ -1,0 +1,1 @@
+"""Judges of groups: graders that see all runs of a task after they have ended."""
