@@ -170,6 +170,25 @@ def prompt_gains(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def improved_families(record: Mapping[str, Any]) -> str:
+    """Return the table of the improvements of three families, one row for each seed."""
+    lines = [
+        "| family | seed | rungs: gain on held-out tasks | test set, before and after | gain on the test set | rollouts |",
+        "|---|---|---|---|---|---|",
+    ]
+    for run in record["runs"]:
+        rungs = []
+        for rung in run["rungs"]:
+            gain = "" if rung["gain"] is None else " " + with_interval(*rung["gain"], signed=True)
+            rungs.append(f"{rung['name']}{gain}: {rung['outcome']}")
+        test = run["test"]
+        lines.append(
+            f"| {run['family']} | {run['seed']} | {'; '.join(rungs)} | {test['before']:.3f}, {test['after']:.3f} | {_gain(test)} | "
+            f"{run['spent']['rollouts']:,} |"
+        )
+    return "\n".join(lines)
+
+
 def _gain(measured: Mapping[str, float] | None) -> str:
     """Return a gain with its interval; a dash where nothing was compared."""
     if measured is None:

@@ -59,6 +59,7 @@ RESEARCH = {
     "incident_gains": ("--record", "{folder}/incidents.json"),
     "curriculum": ("--folder", "{folder}/curriculum"),
     "prompt_gains": ("--folder", "{folder}/prompt_gains"),
+    "improve_families": ("--folder", "{folder}/improve_families"),
     "distillation": ("--folder", "{folder}/distillation"),
     "turn_credit": ("--folder", "{folder}/turn_credit"),
 }

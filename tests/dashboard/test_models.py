@@ -161,6 +161,22 @@ async def test_the_versions_of_a_prompt_are_on_the_models_page(platform, web):
     assert "served</span>" not in (await web.get("/models/m")).text
 
 
+async def test_the_rungs_of_an_improvement_are_on_its_page(platform, web):
+    model = make_model(platform)
+    rung = {"name": "reinforce", "outcome": "held", "reason": "<no rise>", "model": "m-reinforce-1"}
+    rung |= {"spent": {"rollouts": 1_024}, "judgement": {"gain": -0.0125}}
+    skipped = {"name": "imitate", "outcome": "skipped", "reason": "nothing to imitate"}
+    skipped |= {"spent": {"rollouts": 0}, "judgement": None, "model": None}
+    state = {"rungs": [skipped, rung], "report": {"verdict": "Training was not worth it here."}}
+    run = TrainingRuns(platform.store, model.team_id).start(
+        model.id, {"model": "m", "kind": "improvement"}, state
+    )
+    text = (await web.get(f"/train/{run['id']}")).text
+    for said in ("Training was not worth it here.", "-0.013", "1,024", "&lt;no rise&gt;"):
+        assert said in text
+    assert 'href="/models/m-reinforce-1"' in text
+
+
 async def test_a_search_of_a_prompt_runs_while_its_process_does(platform, web):
     model = make_model(platform)
     runs = TrainingRuns(platform.store, model.team_id)

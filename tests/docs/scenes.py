@@ -250,6 +250,7 @@ assert not search.choice.takes("delete")
     ),
     "docs/guard.md": Scene(models=("my-policy",)),
     "docs/optimize.md": Scene(models=("my-policy",)),
+    "docs/improve.md": Scene(models=("my-policy",)),
     "docs/losses.md": Scene(
         models=("my-policy",),
         names="""

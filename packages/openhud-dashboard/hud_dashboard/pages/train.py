@@ -117,6 +117,8 @@ def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
         "launch": None if own_launch is None or own_launch.over else launch_shown(own_launch),
         "error": row["state"].get("error") if shown["status"] not in ("running",) else None,
         "scores": [asdict(score) for score in scores],
+        "rungs": row["state"].get("rungs") or [],
+        "verdict": (row["state"].get("report") or {}).get("verdict"),
         "evaluations": evaluation_lines(history, scores),
         "best": max(
             map(asdict, scores), key=lambda score: (score["mean"], score["step"]), default=None

