@@ -38,7 +38,7 @@ from rollouts_to_score import recorded, run_benchmark
 PAGE = Path(__file__).resolve().parents[1] / "docs/improve.md"
 FAMILIES = {"words": "writer", "paths": "walker", "coins": "walker"}
 """Policy of each family."""
-SEEDS = range(size(3, 1))
+SEEDS = range(size(2, 1))
 BUDGET = size("4000rollouts", "400rollouts")
 SETTINGS: dict[str, Any] = {
     "max_turns": 1,
@@ -116,7 +116,7 @@ async def measure(folder: Path) -> dict[str, Any]:
             await recorded(
                 folder / f"{family}-{seed}.json", partial(improved, family, seed, server.url)
             )
-            for family, seed in product(FAMILIES, SEEDS)
+            for seed, family in product(SEEDS, FAMILIES)
         ]
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return {**circumstances(), "at": at, "runs": runs}

@@ -126,6 +126,7 @@ async def improve(
             row,
             config.fingerprint(*data),
             fresh=fresh,
+            promotes=True,
         )
         for note in record.notes:
             reporter.note(note)
@@ -153,6 +154,8 @@ class Ladder:
     stop: StopSignal
     reflector: Agent | None = None
     rungs: list[RungReport] = field(init=False)
+    head: str | None = field(init=False, default=None)
+    """The model's head when the running rung began."""
 
     def __post_init__(self) -> None:
         self.rungs = [rung_of(values) for values in self.record.state.get("rungs") or []]
@@ -168,9 +171,15 @@ class Ladder:
         return self.standings[-1] if self.standings else None
 
     @property
+    def head_run(self) -> dict[str, Any] | None:
+        """The job of the head on the held-out tasks with its mean; None before it is played."""
+        run: dict[str, Any] | None = self.record.state.get("head")
+        return run if run is not None and run["checkpoint"] == self.head else None
+
+    @property
     def comparison(self) -> int:
         """Rollouts of the next comparison: the head's, unless they are there, and the candidate's."""
-        sides = 1 if self.record.state.get("head") else 2
+        sides = 1 if self.head_run else 2
         return sides * len(self.splits.held_out) * self.config.eval_group
 
     async def climb(self) -> ImprovementReport:
@@ -200,6 +209,8 @@ class Ladder:
     async def _climb(self, rung: PlannedRung, later: list[PlannedRung]) -> None:
         """Climb a rung, unless it is skipped, and record its end."""
         before = self.account.spent
+        row = await self.record.client.get(f"/v2/models/{self.record.model_id}")
+        self.head = row["head_checkpoint_id"]
         reason = reason_to_skip(rung)
         if reason is None and not self.account.fits(rung.least + self.comparison):
             reason = f"the rest of the budget does not hold its smallest part and the comparison, {rung.least + self.comparison:,} rollouts"
@@ -346,11 +357,10 @@ class Ladder:
         if judged is None:
             return RungReport("prompt", "stopped", report.note, report.iterations)
         side = 1 if judged.promoted else 0
-        checkpoint = report.checkpoint_id if judged.promoted else self.record.state["start"]
+        checkpoint = report.checkpoint_id if judged.promoted else self.head
         mean = judged.after if judged.promoted else judged.before
-        await self.record.change(
-            head={"job": judged.jobs[side], "mean": mean}, checkpoint=checkpoint
-        )
+        head = {"checkpoint": checkpoint, "job": judged.jobs[side], "mean": mean}
+        await self.record.change(head=head, checkpoint=checkpoint)
         outcome: Outcome = "promoted" if judged.promoted else "held"
         reason = f"{report.accepted} of {report.iterations} proposals accepted"
         return RungReport("prompt", outcome, reason, report.iterations, judgement=judged)
@@ -394,7 +404,7 @@ class Ladder:
             return None
         self.account.reserve(count)
         await self.record.change(spent=self.account.record())
-        head = self.record.state.get("head")
+        head = self.head_run
         head_job = Job(id=head["job"], name="head") if head else None
         began, tasks = perf_counter(), Taskset("held-out", self.splits.held_out)
         began_jobs: list[str] = []
@@ -420,10 +430,9 @@ class Ladder:
             judgement = replace(judgement, before=head["mean"])
         side = 1 if judgement.promoted else 0
         mean = judgement.after if judgement.promoted else judgement.before
-        changed = {"head": {"job": judgement.jobs[side], "mean": mean}}
-        if judgement.promoted:
-            changed["checkpoint"] = promotion.decision["checkpoint_id"]
-        await self.record.change(**changed)
+        checkpoint = promotion.decision["checkpoint_id"] if judgement.promoted else self.head
+        now_head = {"checkpoint": checkpoint, "job": judgement.jobs[side], "mean": mean}
+        await self.record.change(head=now_head, checkpoint=checkpoint)
         return judgement
 
     async def _fork(self, rung: RungName) -> str:

@@ -1,4 +1,4 @@
-"""Where a policy stands: its rewards on training tasks, the signal of its groups, and the headroom to other models."""
+"""Measurement of a policy: its rewards on training tasks, the signal of its groups, and the headroom to other models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of an improvement: what each rung costs at least, what it may gain at most, and how the budget is shared out."""
+"""The plan of an improvement: least cost and highest gain of each rung, and its share of the budget."""
 
 from __future__ import annotations
 

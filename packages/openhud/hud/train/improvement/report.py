@@ -1,4 +1,4 @@
-"""The report of an improvement: what each rung brought and cost, and whether it was worth it."""
+"""The report of an improvement: gain and cost of each rung, and whether training was worth it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RungReport:
 
     @property
     def sentence(self) -> str:
-        """What the rung brought, in words."""
+        """Result of the rung in words."""
         words = _WORDS[self.name]
         if self.steps and self.name in ("distil", "reinforce"):
             words = f"{self.steps} steps of {words}"
@@ -75,11 +75,11 @@ class ImprovementReport:
         climbed = [rung.sentence for rung in self.rungs if rung.judgement is not None]
         if not climbed:
             return "Nothing was compared on held-out tasks, so the head stays."
-        said = "; ".join(climbed)
+        sentence = "; ".join(climbed)
         trained = [rung for rung in self.rungs if rung.judgement is not None and rung.model]
         if trained and not any(rung.outcome == "promoted" for rung in trained):
-            said += ". Training was not worth it here"
-        return said[0].upper() + said[1:] + "."
+            sentence += ". Training was not worth it here"
+        return sentence[0].upper() + sentence[1:] + "."
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""

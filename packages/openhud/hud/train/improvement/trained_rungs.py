@@ -59,7 +59,8 @@ async def climb_by_steps(
     Return the reason of the end, and the steps. Rollouts of a part are reserved before it is played.
     """
     config, account = ladder.config, ladder.account
-    part, taken, done, vain = rung.least, 0, 0, 0
+    part, parts = rung.least, ladder.record.state.get("parts") or {}
+    taken, done, vain = parts.get(rung.name, (0, 0, 0))
     reason = f"its share of {rung.most:,} rollouts is taken"
     settings: dict[str, Any] = {
         "model": fork,
@@ -80,7 +81,8 @@ async def climb_by_steps(
             break
         account.reserve(part)
         taken += part
-        await ladder.record.change(spent=account.record())
+        parts = {**parts, rung.name: [taken, done, vain]}
+        await ladder.record.change(spent=account.record(), parts=parts)
         began, steps = perf_counter(), done + config.steps_at_once
         try:
             report = await train(

@@ -34,10 +34,11 @@ class CommandRecord:
         fingerprint: str,
         *,
         fresh: bool,
+        promotes: bool = False,
     ) -> CommandRecord:
         """Return the newest record of this fingerprint, to be continued; a new one where there is none, or the head has moved since.
 
-        `kind` is a noun for displays.
+        `kind` is a noun for displays. With `promotes`, promotions since the start are the command's own.
         """
         head = model["head_checkpoint_id"]
         rows = (await client.get("/v2/training-runs", params={"model": model["id"]}))["items"]
@@ -48,6 +49,8 @@ class CommandRecord:
             record = cls(client, row["id"], model["id"], state, resumed=True)
             # Its own promotion moves the head, too.
             in_place = head in (state["start"], state.get("checkpoint"))
+            if promotes and not in_place:
+                in_place = await _promoted_from(client, model, state["start"])
             if row["status"] == "finished" and in_place:
                 record.over = state.get("report")
                 record.notes.append(
@@ -87,3 +90,12 @@ class CommandRecord:
         status = "stopped" if report is None else "finished"
         state = {} if report is None else {"report": report}
         await self.client.post(f"/v2/training-runs/{self.id}", {"status": status, "state": state})
+
+
+async def _promoted_from(client: Client, model: dict[str, Any], start: str | None) -> bool:
+    """Return True if only promotions lie between `start` and the head."""
+    nodes = {node["id"]: node for node in await client.get(f"/v2/models/{model['id']}/checkpoints")}
+    place = model["head_checkpoint_id"]
+    while place != start and place in nodes and nodes[place]["promotion"] is not None:
+        place = nodes[place]["prev_model_checkpoint_id"]
+    return bool(place == start)

@@ -135,7 +135,7 @@ async def search_prompt(
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
         runtime = training_runtime(config.runtime, [*training, *judged])
-    data = [repr(task.identity) for task in (*training, *judged)]
+    data = [f"looks {looks}", *(repr(task.identity) for task in (*training, *judged))]
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
         stack.push_async_callback(as_runtime(runtime).aclose)
