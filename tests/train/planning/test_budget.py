@@ -19,6 +19,7 @@ from hud.train.planning.budget import Account, Budget, Spent, parse_budget
         ("5,000 rollouts", Budget(rollouts=5_000)),
         ("1rollout", Budget(rollouts=1)),
         ("5usd, 2h,100rollouts", Budget(100, 5.0, 7_200.0)),
+        ("1234rollouts,600s", Budget(1_234, None, 600.0)),
         ("5usd,6usd", None),
         ("0rollouts", None),
         ("-1h", None),

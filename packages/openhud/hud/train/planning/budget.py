@@ -13,6 +13,8 @@ from hud.errors import UsageError
 _AMOUNT = re.compile(
     r"([0-9][0-9,_]*(?:\.[0-9]+)?)\s*(usd|\$|rollouts?|s|m|min|h|d)", re.IGNORECASE
 )
+# A comma between a digit and three others groups thousands.
+_SEPARATOR = re.compile(r"(?<![0-9]),|,(?![0-9]{3}(?![0-9]))")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 SAFETY = 1.5
 """Factor on the measured time and money of a rollout when the next ones are planned."""
@@ -40,8 +42,7 @@ class Budget:
 def parse_budget(text: str) -> Budget:
     """Return the budget of a text such as `5usd`, `2h`, `5000rollouts`, or several with commas. Raises `UsageError`."""
     limits: dict[str, Any] = {}
-    # A comma between digits groups thousands.
-    for part in filter(None, (part.strip() for part in re.split(r",(?![0-9]{3}(?![0-9]))", text))):
+    for part in filter(None, (part.strip() for part in _SEPARATOR.split(text))):
         match = _AMOUNT.fullmatch(part)
         if match is None:
             raise UsageError(
