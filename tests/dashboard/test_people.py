@@ -21,7 +21,6 @@ def secret_in(page):
 
 
 async def actions(platform, team=LOCAL_TEAM):
-    from hud.platform.access import audit
 
     items, _ = audit.page(platform.store, team, 100, 0)
     return [(item["action"], item["subject"]) for item in items]

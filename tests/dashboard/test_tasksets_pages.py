@@ -188,7 +188,6 @@ async def test_a_taskset_is_made_and_rows_are_added_changed_renamed_and_removed(
     assert "was removed" in (await web.get(f"{place}/row?slug=first")).text
     before = (await web.get(f"/v2{place}/export?version=3")).json()
     assert [row["name"] for row in before["tasks"]] == ["first", "two"]
-    from hud.platform.access import audit
 
     log, _ = audit.page(platform.store, LOCAL_TEAM, 10, 0)
     assert log[0]["details"]["change"] == "removed first"

@@ -7,8 +7,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from hud.errors import PlatformError, UsageError
-from hud.platform.access import SCOPES, Identity, Scope
-from hud.platform.access import audit as audit_log
+from hud.platform.access import SCOPES, Identity, Scope, audit_log
 from hud.platform.access.keys import Key
 from hud.platform.access.teams import Teams
 from hud.platform.dependencies import (
