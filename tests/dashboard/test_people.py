@@ -22,7 +22,9 @@ def secret_in(page):
 
 async def actions(platform, team=LOCAL_TEAM):
 
-    items, _ = audit.page(platform.store, team, 100, 0)
+    from hud.platform.access import audit_log
+
+    items, _ = audit_log.page(platform.store, team, 100, 0)
     return [(item["action"], item["subject"]) for item in items]
 
 

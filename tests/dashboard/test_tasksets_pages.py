@@ -189,7 +189,9 @@ async def test_a_taskset_is_made_and_rows_are_added_changed_renamed_and_removed(
     before = (await web.get(f"/v2{place}/export?version=3")).json()
     assert [row["name"] for row in before["tasks"]] == ["first", "two"]
 
-    log, _ = audit.page(platform.store, LOCAL_TEAM, 10, 0)
+    from hud.platform.access import audit_log
+
+    log, _ = audit_log.page(platform.store, LOCAL_TEAM, 10, 0)
     assert log[0]["details"]["change"] == "removed first"
     assert len(log) == 5
 
