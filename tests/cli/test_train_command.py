@@ -122,7 +122,9 @@ def test_a_recorded_job_is_learned_from_by_preferences(hud, tmp_path):  # noqa: 
     assert re.search(r"loss per pair +0\.693 to 0\.[0-6]", said)
     assert "has finished already" in " ".join(hud(learn).split())
     assert "min_reward has no meaning" in hud(f"{learn} --min-reward 1", 2)
-    assert "cross_entropy or dpo" in hud(f"train tiny tasks.py --from {job} --loss ppo", 2)
+    assert "cross_entropy, dpo or bradley_terry" in hud(
+        f"train tiny tasks.py --from {job} --loss ppo", 2
+    )
 
 
 HOLD = textwrap.dedent(
