@@ -2,8 +2,9 @@
 
     python benchmarks/distillation.py [--folder FOLDER]       some minutes on one core; goes on where it stopped
 
-The task is to sort digits; the reward is 1 for all of them in order, else 0. The teacher imitates right answers. The student is
-smaller, and imitates an apprentice that is often wrong. It is forked for every seed and method, and both methods play equal steps.
+The task is to add three to each of four digits, without a carry; the reward is 1 if all are right, else 0. No digit of the answer depends on
+those before it, so the teacher's scores hold after a wrong one, too. The teacher imitates right answers. The student is smaller, and
+imitates an apprentice that is often wrong. It is forked for every seed and method, and both methods play equal steps.
 A run ends at the first held-out score within the teacher's interval; rollouts of held-out scores are not counted. The null run is
 distilled from the student's own beginning. Writes distillation.json beside this file, and its table into the page.
 """
@@ -53,8 +54,8 @@ SIZES = {
 SHARED = {"vocab_size": 300, "max_context": 64}
 EXAMPLES = size(1200, 40)
 EPOCHS = {"teacher": size(6, 1), "student": size(4, 1)}
-RIGHT = 0.3
-"""Share of the apprentice's answers that are right."""
+RIGHT = 0.65
+"""Share of the apprentice's digits that are right."""
 DIGITS = 4
 TRAINING, HELD_OUT = size(600, 8), size(60, 4)
 STEPS = {"distillation": size(48, 1), "GRPO": size(60, 1), "null": size(12, 1)}
@@ -63,13 +64,18 @@ EVERY = 3
 """Steps between held-out scores."""
 SETTINGS = {"group": 8, "tasks_per_step": 4, "max_tokens": 16, "max_turns": 1, "keep": 2}
 
-env = Environment("sorting")
+env = Environment("digits")
 
 
 @env.template()
-async def sort(digits: str):
-    answer = yield f"sort {digits}"
-    yield float(answer.strip() == " ".join(sorted(digits.split())))
+async def shift(digits: str):
+    answer = yield f"add 3 to {digits}"
+    yield float(answer.split() == shifted(digits.split()))
+
+
+def shifted(digits: list[str]) -> list[str]:
+    """Return the digits plus three, modulo ten."""
+    return [str((int(digit) + 3) % 10) for digit in digits]
 
 
 def task_sets() -> tuple[list[str], list[str]]:
@@ -83,19 +89,19 @@ def task_sets() -> tuple[list[str], list[str]]:
 
 
 def write_examples(path: Path, right: float, held_out: set[str]) -> None:
-    """Write answers of an apprentice that is right in this share of them, and exchanges two digits in the others."""
+    """Write answers of an apprentice that has this share of right digits; the others are any digits."""
     rng = random.Random(2)
     with path.open("w") as file:
         for _ in range(EXAMPLES):
             digits = rng.choices("0123456789", k=DIGITS)
             if " ".join(digits) in held_out:
                 continue
-            answer = sorted(digits)
-            if rng.random() >= right:
-                one, other = rng.sample(range(DIGITS), 2)
-                answer[one], answer[other] = answer[other], answer[one]
+            answer = [
+                digit if rng.random() < right else rng.choice("0123456789")
+                for digit in shifted(digits)
+            ]
             messages = [
-                {"role": "user", "content": f"sort {' '.join(digits)}"},
+                {"role": "user", "content": f"add 3 to {' '.join(digits)}"},
                 {"role": "assistant", "content": " ".join(answer)},
             ]
             file.write(json.dumps({"messages": messages}) + "\n")
@@ -103,7 +109,7 @@ def write_examples(path: Path, right: float, held_out: set[str]) -> None:
 
 async def make_models(folder: Path, held_out: list[str]) -> None:
     """Make the teacher and the student, each by imitation, and the student's beginning."""
-    texts = [f"sort {' '.join('0123456789')}"] * 3
+    texts = [f"add 3 to {' '.join('0123456789')}"] * 3
     for name, right in (("teacher", 1.0), ("student", RIGHT)):
         path = folder / f"{name}.jsonl"
         write_examples(path, right, set(held_out))
@@ -157,8 +163,8 @@ async def played(
 async def measure(folder: Path) -> dict[str, Any]:
     """Return the record of all runs; one that stopped on its way goes on from there."""
     lists, held_out_lists = task_sets()
-    tasks = Taskset("sorting", [sort(digits=digits) for digits in lists])
-    held_out = Taskset("held-out", [sort(digits=digits) for digits in held_out_lists])
+    tasks = Taskset("digits", [shift(digits=digits) for digits in lists])
+    held_out = Taskset("held-out", [shift(digits=digits) for digits in held_out_lists])
     if not (folder / "scores.json").exists():
         await make_models(folder, held_out_lists)
         scores = {name: await score_of(name, held_out) for name in SIZES}

@@ -9,13 +9,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from hud.eval.results.intervals import clustered_interval, with_interval
+from hud.eval.results.intervals import CONFIDENCE, clustered_interval, student, with_interval
 from hud.eval.results.paired_differences import Rewards, pair
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent / "docs" / "gains.md"
-T = 2.776
-"""Student's t at 97.5% with four degrees of freedom: the curricula and the credit of turns have five seeds."""
 
 
 def reasoning_gym(records: Mapping[str, dict[str, Any]]) -> str:
@@ -129,8 +127,9 @@ def distillation(record: dict[str, Any]) -> str:
 
 
 def over_seeds(values: Sequence[float], form: str) -> str:
-    """Return the mean and its 95% interval over five seeds, each number in this format."""
-    mean, reach = fmean(values), T * stdev(values) / len(values) ** 0.5
+    """Return the mean and its 95% interval over seeds, by Student's t, each number in this format."""
+    mean = fmean(values)
+    reach = student(1 - CONFIDENCE, len(values) - 1) * stdev(values) / len(values) ** 0.5
     return f"{mean:{form}} [{mean - reach:{form}}, {mean + reach:{form}}]"
 
 

@@ -22,6 +22,7 @@ _API = {
         GET /v2/labels  GET /v2/labels/agreement  GET /v2/labels/dataset
         GET /v2/labels/calibration
         GET /v2/trace/{trace_id}  GET /v2/trace/{trace_id}/full  GET /v2/trace/{trace_id}/spans
+        POST /v2/trace/full
         GET /v2/trace/{trace_id}/events  GET /v2/trace/{trace_id}/outcomes  GET /v2/reward-rules
         GET /v2/sources/{source}/policy
         GET /v2/models  GET /v2/models/resolve  GET /v2/models/{model_id}

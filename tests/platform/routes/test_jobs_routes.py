@@ -233,3 +233,26 @@ async def test_a_start_that_several_share_is_told(client):
 async def test_a_bad_page_is_told(client):
     answer = await client.get("/jobs?limit=0")
     assert (answer.status_code, answer.json()["detail"].split(":")[0]) == (422, "limit")
+
+
+async def test_many_whole_traces_come_in_order_as_each_alone_and_up_to_a_size(
+    client, job, monkeypatch
+):
+    """A large one ends an answer; the next one asks for the rest."""
+    traces = [new_id() for _ in range(5)]
+    for number, trace in enumerate(traces):
+        await entered(client, job, trace)
+        step = json.dumps({"step_id": 1, "source": "agent", "content": f"answer {number} " * 99})
+        await client.post("/ingest", content=encode_event(b"S", trace, 1, step.encode()))
+    asked = {"trace_ids": [traces[3], dashed(traces[0]), *traces[1:3], traces[4]]}
+    items = (await client.post("/trace/full", json=asked)).json()["items"]
+    assert [item["run"]["id"] for item in items] == [traces[place] for place in (3, 0, 1, 2, 4)]
+    for item in items:
+        alone = (await client.get(f"/trace/{item['run']['id']}/full")).json()
+        assert item == {"run": alone["run"], "trace": alone["trace"]}
+    monkeypatch.setattr("hud.platform.routes.traces.FULL_BYTES", len(json.dumps(items[0])))
+    first = (await client.post("/trace/full", json=asked)).json()["items"]
+    assert first == items[:2]
+    unknown = await client.post("/trace/full", json={"trace_ids": [traces[0], new_id()]})
+    assert unknown.status_code == 404
+    assert (await client.post("/trace/full", json={"trace_ids": []})).status_code == 422

@@ -27,7 +27,7 @@ MAIN = (
 )
 GROUPS = {
     "Optimizer": (
-        "lr_schedule", "warmup_steps", "lr_floor", "beta1", "beta2", "eps", "weight_decay", "max_grad_norm",
+        "optimizer", "lr_schedule", "warmup_steps", "lr_floor", "beta1", "beta2", "eps", "weight_decay", "max_grad_norm",
     ),
     "Loss and advantages": (
         "loss_config", "reward_scale", "baseline", "divide_by_std", "max_datums", "failed_runs", "dynamic_sampling", "zero_advantages",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hud.engine.decoder import Decoder
 from hud.learning.datums import Datum, Floats
+from hud.learning.wire_types import OptimizerName
 
 
 class Trainer(Protocol):
@@ -63,8 +64,9 @@ class Trainer(Protocol):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        optimizer: OptimizerName = "adamw",
     ) -> dict[str, float]:
-        """Apply the accumulated gradient by AdamW, clear it and return the step's metrics.
+        """Apply the accumulated gradient by AdamW, clear it and return the step's metrics. `muon`: hidden matrices by Muon.
 
         Raises `ConflictError`, with the weights untouched, if nothing was accumulated or the gradient is not finite.
         """

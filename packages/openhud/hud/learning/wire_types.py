@@ -28,6 +28,8 @@ from hud.errors import FailureKind
 from hud.graders.group_signal import Baseline
 from hud.trace import Sample
 
+OptimizerName = Literal["adamw", "muon"]
+
 
 class BuiltinLoss(StrEnum):
     """The losses of every trainer with this API. `TrainingClient.available_losses()` lists OpenHUD's."""
@@ -242,6 +244,8 @@ class OptimStepRequest(Request):
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     max_grad_norm: float | None = Field(default=None, gt=0)
     """Maximum gradient norm; a longer gradient is scaled down."""
+    optimizer: OptimizerName = "adamw"
+    """`muon`: hidden matrices by Muon, all other parameters by AdamW."""
     in_flight: bool = False
     """True: active turns continue with the new weights; False: they finish with the old ones."""
     save: bool = True

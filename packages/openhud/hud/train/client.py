@@ -32,6 +32,7 @@ from hud.learning.wire_types import (
     LossFn,
     LossRequest,
     OpenedSession,
+    OptimizerName,
     OptimStepRequest,
     OptimStepResult,
     StepResult,
@@ -136,6 +137,7 @@ class TrainingClient:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        optimizer: OptimizerName = "adamw",
         in_flight: bool = False,
         save: bool = True,
         recoverable: bool = False,
@@ -148,7 +150,8 @@ class TrainingClient:
         `save=False`, for many small steps, makes no checkpoint and returns the unchanged head; with `recoverable`, the step
         survives a crash all the same: the model's next session makes a checkpoint of it. With `in_flight`, active turns continue with the new weights instead of finishing with the old ones. Without an accumulated gradient:
         `ConflictError`, or the unchanged head with `allow_empty`. `measured_reward` is the mean over all measured runs of
-        the step, if the batches contain only some; the checkpoint records it as its reward.
+        the step, if the batches contain only some; the checkpoint records it as its reward. `optimizer="muon"` updates hidden matrices
+        by Muon (docs/optimizers.md).
         """
         request = OptimStepRequest(
             learning_rate=learning_rate,
@@ -157,6 +160,7 @@ class TrainingClient:
             eps=eps,
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
+            optimizer=optimizer,
             in_flight=in_flight,
             save=save,
             recoverable=recoverable,
@@ -167,6 +171,7 @@ class TrainingClient:
         # OpenHUD's extensions: omitted if default, for servers without them.
         usual = {
             "save": save,
+            "optimizer": optimizer == "adamw",
             "recoverable": not recoverable,
             "in_flight": not in_flight,
             "allow_empty": not allow_empty,

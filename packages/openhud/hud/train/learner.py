@@ -144,6 +144,7 @@ class Learner(Generic[Settings]):
                 eps=config.eps,
                 weight_decay=config.weight_decay,
                 max_grad_norm=config.max_grad_norm,
+                optimizer=config.optimizer,
                 in_flight=config.updates_in_flight,
                 save=save,
                 recoverable=not save,

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from hud.learning.schedules import ScheduleName, learning_rate
+from hud.learning.wire_types import OptimizerName
 from hud.trace import ReasoningEffort
 from hud.train.monitoring.alarms import Bands
 
@@ -62,6 +63,8 @@ class RunSettings(BaseModel):
     """Steps over which the rate rises to its peak."""
     lr_floor: float = Field(default=0.0, ge=0, le=1)
     """Final learning rate of a decaying schedule, as a fraction of the peak."""
+    optimizer: OptimizerName = "adamw"
+    """`adamw`, or `muon`: hidden matrices by Muon, with steps of AdamW's length, and all other parameters by AdamW."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     """AdamW: decay rate of the first moment."""
     beta2: float = Field(default=0.95, ge=0, lt=1)

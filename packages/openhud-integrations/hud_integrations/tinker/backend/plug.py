@@ -27,6 +27,7 @@ class TinkerBackend(Backend):
         refused = {
             "temperature other than 1": config.temperature != 1.0,
             "swap='in_flight' with max_lag (set swap='finish')": config.updates_in_flight,
+            "optimizer='muon'": config.optimizer != "adamw",
             "promote='gate', which forks the model": config.promote == "gate",
             f"{', '.join(terms)} in loss_config": bool(terms),
         }

@@ -24,6 +24,7 @@ from hud.errors import UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.losses.formulas import compute_loss, sampler_gap
+from hud.learning.wire_types import OptimizerName
 from hud_integrations.tinker.backend.connection import WAIT_SECONDS
 from hud_integrations.tinker.backend.weights import TinkerWeights
 
@@ -114,13 +115,16 @@ class TinkerTrainer(Trainer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        optimizer: OptimizerName = "adamw",
     ) -> dict[str, float]:
         """Compute the accumulated gradient and apply it, on the service; return the metrics that it measures.
 
-        Raises `ConflictError` if nothing was accumulated.
+        Raises `ConflictError` if nothing was accumulated, and `UsageError` for an optimizer that the service does not have.
         """
         from tinker import types
 
+        if optimizer != "adamw":
+            raise UsageError(f"The training service has AdamW alone, not {optimizer!r}.")
         scale = np.float32(1.0 / self._accumulation.divisor())
         data = [_wire(datum, pull * scale) for datum, pull in self._passes]
         params = types.AdamParams(

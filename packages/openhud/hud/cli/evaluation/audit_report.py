@@ -80,11 +80,13 @@ async def show_top(reference: str, most: int, as_json: bool) -> None:
     from hud.cli.output import console, count, number, print_json
     from hud.cli.platform_requests import pages, recorded_job
     from hud.client import connect
+    from hud.client.recorded_traces import full_traces
 
     job = await recorded_job(reference)
     runs = [run async for run in pages(f"/v2/jobs/{job['id']}/traces") if run["reward"] is not None]
     best = sorted(runs, key=lambda run: (-run["reward"], run["completion_tokens"]))[:most]
-    recorded = [await connect().get(f"/v2/trace/{run['id']}/full") for run in best]
+    trace_ids = [run["id"] for run in best]
+    recorded = [row async for row in full_traces(connect(), trace_ids)]
     if as_json:
         print_json({"job": job["id"], "runs": recorded})
         return

@@ -74,9 +74,10 @@ class _JobRuns:
     async def __aiter__(self) -> AsyncIterator[tuple[dict[str, Any], dict[str, Any]]]:
         from hud.cli.platform_requests import pages
         from hud.client import connect
+        from hud.client.recorded_traces import full_traces
 
-        async for run in pages(f"/v2/jobs/{self.job['id']}/traces"):
-            recorded = await connect().get(f"/v2/trace/{run['id']}/full")
+        trace_ids = [run["id"] async for run in pages(f"/v2/jobs/{self.job['id']}/traces")]
+        async for recorded in full_traces(connect(), trace_ids):
             yield recorded["run"], recorded["trace"]
 
 

@@ -11,7 +11,7 @@ import click
 from hud.cli.models.options import as_json_option, runtime_option
 from hud.cli.output import console, print_json, table
 from hud.cli.platform_requests import run
-from hud.eval.results.intervals import with_interval
+from hud.eval.results.intervals import bounds, with_interval
 
 if TYPE_CHECKING:
     from hud.eval import Taskset
@@ -30,6 +30,11 @@ def _playing_options(*tasks: str, group: int) -> Callable[[Function], Function]:
         for option in (
             as_json_option,
             runtime_option,
+            click.option(
+                "--until-certain",
+                is_flag=True,
+                help="Play tasks in random order, and stop once it is certain which checkpoint is better.",
+            ),
             click.option("--seed", type=int, default=0, show_default=True),
             click.option(
                 "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True
@@ -62,12 +67,24 @@ def _playing_options(*tasks: str, group: int) -> Callable[[Function], Function]:
 @click.argument("first")
 @click.argument("second")
 @_playing_options("--tasks", group=1)
-def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **playing: Any) -> None:
+def compare(
+    slug: str,
+    first: str,
+    second: str,
+    tasks: Path,
+    as_json: bool,
+    until_certain: bool,
+    **playing: Any,
+) -> None:
     """Compare two checkpoints (ids, names, head or base) on the same tasks."""
     from hud.train.rollouts.scoring import compare as compare_checkpoints
 
     taskset, config, where = _playing(slug, tasks, playing)
-    comparison = run(compare_checkpoints(config, first, second, taskset, runtime=where))
+    comparison = run(
+        compare_checkpoints(
+            config, first, second, taskset, runtime=where, until_certain=until_certain
+        )
+    )
     shown = comparison.as_dict()
     if as_json:
         print_json(shown)
@@ -76,6 +93,9 @@ def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **pl
     for name, score in ((first, comparison.first_score), (second, comparison.second_score)):
         rows.add_row(name, with_interval(score.mean, score.low, score.high))
     rows.add_row("difference", _signed(shown["difference"]))
+    if comparison.anytime is not None:
+        low, high = comparison.anytime
+        rows.add_row("difference, at any time", bounds(low, high, signed=True))
     out = console()
     out.print(rows)
     out.print(
@@ -130,6 +150,7 @@ def promote(
     force: bool,
     tasks: Path,
     as_json: bool,
+    until_certain: bool,
     **playing: Any,
 ) -> int:
     """Move the head to CHECKPOINT if it is significantly better, without loss in critical subsets.
@@ -142,7 +163,16 @@ def promote(
     taskset, config, where = _playing(slug, tasks, playing)
     gate.check(subsets_of({task.slug: task.columns for task in taskset}))
     decision = run(
-        _promote(config, source or slug, checkpoint, taskset, gate, force, runtime=where)
+        _promote(
+            config,
+            source or slug,
+            checkpoint,
+            taskset,
+            gate,
+            force,
+            runtime=where,
+            until_certain=until_certain,
+        )
     )
     if as_json:
         print_json(decision)
@@ -160,6 +190,7 @@ async def _promote(
     force: bool,
     *,
     runtime: Any,
+    until_certain: bool,
 ) -> dict[str, Any]:
     """Play the head and the candidate, and ask the platform to move the head."""
     from hud.cli.platform_requests import model_path
@@ -168,7 +199,16 @@ async def _promote(
 
     # An unknown checkpoint is rejected before any rollout.
     node = await connect().get(model_path(source, "checkpoints", checkpoint))
-    promotion = await promote(config, source, node["id"], tasks, gate, force=force, runtime=runtime)
+    promotion = await promote(
+        config,
+        source,
+        node["id"],
+        tasks,
+        gate,
+        force=force,
+        runtime=runtime,
+        until_certain=until_certain,
+    )
     assert promotion is not None
     return promotion.decision
 

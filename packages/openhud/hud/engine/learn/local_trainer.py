@@ -34,7 +34,7 @@ from hud.engine.learn.accumulation import Accumulation, not_finite
 from hud.engine.learn.compiled_layers import compile_layers
 from hud.engine.learn.flops import pass_flops
 from hud.engine.learn.memory_advice import training_advice
-from hud.engine.learn.optimizer import AdamW
+from hud.engine.learn.optimizer import AdamW, hidden_matrices
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.packed_pass import PackedPass, check, check_pictures, lay_out, places_of
 from hud.engine.learn.pass_computer import PassResult
@@ -51,6 +51,7 @@ from hud.errors import DeviceMemoryError, UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.packing import deal, pack, tokens_of
+from hud.learning.wire_types import OptimizerName
 
 T = TypeVar("T")
 
@@ -108,7 +109,8 @@ class LocalTrainer(Trainer):
         self._beside = beside
         self._advice = training_advice(options, lora=lora is not None)
         with within_memory("the optimizer's states", self._advice):
-            self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks)
+            matrices = hidden_matrices(decoder, decoder.config.vocab_size)
+            self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks, matrices)
         self._trained = list(trained.values())
         first = next(iter(trained.values()))
         self._device = first.device
@@ -193,6 +195,7 @@ class LocalTrainer(Trainer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        optimizer: OptimizerName = "adamw",
     ) -> dict[str, float]:
         update = partial(
             self._optimizer.update,
@@ -203,6 +206,7 @@ class LocalTrainer(Trainer):
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
             divide_by=self._accumulation.divisor(),
+            optimizer=optimizer,
         )
         try:
             with self._meter.working(), self._gradient_within_memory("an optimizer step"):

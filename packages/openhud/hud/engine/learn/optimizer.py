@@ -1,9 +1,15 @@
-"""AdamW with decoupled weight decay (arXiv 1711.05101), over named parameters.
+"""AdamW with decoupled weight decay (arXiv 1711.05101) over named parameters, and Muon for hidden matrices where it is chosen.
 
     m ← β1 m + (1 - β1) g        v ← β2 v + (1 - β2) g²
     θ ← θ - lr (λ θ + m̂ / (√v̂ + ε))        m̂ = m / (1 - β1ⁿ),  v̂ = v / (1 - β2ⁿ)
 
-The arithmetic is torch's fused kernel. What is around it is our own, because a step must be refused before it touches
+Muon, with N five Newton-Schulz iterations that orthogonalize a matrix of a rows and b columns (kellerjordan.github.io/posts/muon):
+
+    m ← μ m + (1 - μ) g        θ ← θ - lr (λ θ + 0.2 √max(a, b) N((1 - μ) g + μ m))        μ = 0.95
+
+The factor makes its steps as long as AdamW's (arXiv 2502.16982), so that one learning rate serves all parameters.
+
+The arithmetic is torch's: its fused kernel of AdamW, and `torch.optim.Muon`. What is around it is our own, because a step must be refused before it touches
 anything, its update is measured, its state is a flat set of named whole tensors, however many ranks there are and
 however moments are kept, and weights in bf16 are updated through fp32 masters.
 """
@@ -11,7 +17,7 @@ however moments are kept, and weights in bf16 are updated through fp32 masters.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,10 +30,14 @@ from hud.engine.cpu_threads import in_parallel
 from hud.engine.learn.optimizer_state import Kept, Offloaded, OptimizerOptions, stored_moment
 from hud.engine.learn.ranks import Ranks
 from hud.errors import ConflictError, UsageError
+from hud.learning.wire_types import OptimizerName
 
 BUCKET = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Numbers that are updated at once, so that what is copied for it stays small: 256 MiB in fp32. On a CPU 16 MiB for each core:
 memory of that size is reused, larger one is fresh for every copy."""
+
+MUON_MOMENTUM = 0.95
+"""μ."""
 
 Norms = tuple[float, float]
 """Norms of some weights before an update and of its change."""
@@ -65,8 +75,11 @@ class AdamW:
         parameters: Iterable[tuple[str, nn.Parameter]],
         options: OptimizerOptions | None = None,
         ranks: Ranks | None = None,
+        matrices: Collection[str] = (),
     ) -> None:
+        """Take parameters by name; `matrices` are those that Muon may update."""
         self.step = 0
+        self._matrices = frozenset(matrices)
         self.options = options or OptimizerOptions()
         self._ranks = ranks or Ranks()
         self._slots = [self._slot(name, parameter) for name, parameter in parameters]
@@ -113,12 +126,17 @@ class AdamW:
         weight_decay: float,
         max_grad_norm: float | None,
         divide_by: float = 1.0,
+        optimizer: OptimizerName = "adamw",
     ) -> dict[str, float]:
         """Apply the accumulated gradient divided by `divide_by`, and forget it; return what was measured.
 
         A gradient that is not finite is refused and forgotten; weights and moments stay as they were. Raises `UsageError` for
-        settings that make weights infinite: the caller restores the weights.
+        Muon on several ranks, whose shards are no matrices, and for settings that make weights infinite: the caller restores the weights.
         """
+        if optimizer == "muon" and self._ranks.count > 1:
+            raise UsageError(
+                "Muon needs whole matrices, and several processes hold shards of them; train with optimizer='adamw', or on one GPU."
+            )
         slots = [(slot, grad) for slot in self._slots if (grad := self._gradient(slot)) is not None]
         norm = self._norm(_norm([grad for _, grad in slots])) / divide_by
         if not math.isfinite(norm):
@@ -133,8 +151,15 @@ class AdamW:
             "eps": eps,
             "weight_decay": weight_decay,
         }
-        buckets = _buckets(slots, BUCKET["cpu" if self._on_cpu else "cuda"])
+        by_muon = self._matrices if optimizer == "muon" else frozenset()
+        others = [(slot, grad) for slot, grad in slots if slot.name not in by_muon]
+        buckets = _buckets(others, BUCKET["cpu" if self._on_cpu else "cuda"])
         updates = [partial(self._update, bucket, scale, settings) for bucket in buckets]
+        updates += [
+            partial(self._update_matrix, slot, grad, scale, learning_rate, weight_decay)
+            for slot, grad in slots
+            if slot.name in by_muon
+        ]
         # Each on one core: helpers of OpenMP wait for each other after every tensor.
         norms = [*in_parallel(updates)] if self._on_cpu else [update() for update in updates]
         self.step += 1
@@ -179,6 +204,28 @@ class AdamW:
         for (slot, _), master, (first, second) in zip(bucket, masters, moments, strict=True):
             self._keep(slot, master, first, second)
         return size, moved
+
+    @torch.no_grad()
+    def _update_matrix(
+        self, slot: Slot, grad: Tensor, scale: float, learning_rate: float, weight_decay: float
+    ) -> Norms:
+        """Update a matrix by Muon; return the norms of what it was and of the change."""
+        weight = nn.Parameter(slot.master.read().clone())
+        muon = torch.optim.Muon(
+            [weight],
+            lr=learning_rate,
+            weight_decay=weight_decay,
+            momentum=MUON_MOMENTUM,
+            adjust_lr_fn="match_rms_adamw",
+        )
+        weight.grad = grad.to(slot.master_dtype) * scale
+        if slot.first is not None:
+            muon.state[weight]["momentum_buffer"] = slot.first.read()
+        muon.step()
+        before, momentum = slot.master.read(), muon.state[weight]["momentum_buffer"]
+        norms = _norm([before]), _norm([before - weight.detach()])
+        self._keep(slot, weight.detach(), momentum, None)
+        return norms
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of moments and masters, by name and whole, and the step count.
@@ -261,20 +308,25 @@ class AdamW:
         return None if slot.parameter.grad is None else self._ranks.local(slot.parameter.grad)
 
     def _moments(self, slot: Slot) -> tuple[Tensor, Tensor]:
-        if slot.first is None or slot.second is None:
-            return tuple(torch.zeros_like(slot.value, dtype=slot.master_dtype) for _ in range(2))  # type: ignore[return-value]
-        return slot.first.read(), slot.second.read()
+        def read(moment: Kept | None) -> Tensor:
+            if moment is None:
+                return torch.zeros_like(slot.value, dtype=slot.master_dtype)
+            return moment.read()
 
-    def _keep(self, slot: Slot, master: Tensor, first: Tensor, second: Tensor) -> None:
-        if slot.first is None or slot.second is None:
-            slot.first = stored_moment(first, self.options, signed=True)
-            slot.second = stored_moment(second, self.options, signed=False)
-        else:
-            slot.first.write(first)
-            slot.second.write(second)
+        return read(slot.first), read(slot.second)
+
+    def _keep(self, slot: Slot, master: Tensor, first: Tensor, second: Tensor | None) -> None:
+        slot.first = self._kept(slot.first, first, signed=True)
+        slot.second = None if second is None else self._kept(slot.second, second, signed=False)
         slot.master.write(master)
         if slot.copied:
             slot.value.copy_(master)
+
+    def _kept(self, stored: Kept | None, moment: Tensor, *, signed: bool) -> Kept:
+        if stored is None:
+            return stored_moment(moment, self.options, signed=signed)
+        stored.write(moment)
+        return stored
 
     def _norm(self, shard_norm: float) -> float:
         """Return the norm over all ranks' shards."""
@@ -291,6 +343,21 @@ class AdamW:
             f"{broken[0] if broken else 'in its norm'}); the step was refused, the weights are unchanged and the "
             "gradient was discarded. Look for extreme advantages, or lower the learning rate."
         )
+
+
+def hidden_matrices(model: nn.Module, vocabulary: int) -> set[str]:
+    """Return the names of the matrices that Muon may update: all with two dimensions but tables of embeddings and the head."""
+    tables = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+        for parameter in module.parameters()
+    }
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.ndim == 2 and id(parameter) not in tables and vocabulary not in parameter.shape
+    }
 
 
 def _buckets(slots: list[tuple[Slot, Tensor]], most: int) -> Iterator[list[tuple[Slot, Tensor]]]:

@@ -1,7 +1,7 @@
 """Routes of traces.
 
 GET /v2/trace/{id}                   GET /v2/trace/{id}/events      GET /v2/trace/{id}/full
-GET /v2/trace/{id}/spans
+GET /v2/trace/{id}/spans             POST /v2/trace/full
 POST /v2/trace/job/{job_id}/enter    POST /v2/trace/{id}/enter      POST /v2/trace/{id}/exit
 GET /v2/trace/{id}/outcomes          POST /v2/trace/{id}/outcome
 """
@@ -11,14 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
+from hud import exact_json
 from hud.platform.dependencies import READ, RUN, Limit, Offset, StorePart, StrictBody, Team
 from hud.platform.store import outcomes, records, reporting
+from hud.platform.store.queries import IDS_AT_ONCE
 from hud.trace import ToolResult, TraceStatus, plain, text_of, trace_id_of
 from hud.trace.content import Message
 from hud.trace.foreign_steps import understood
+
+FULL_BYTES = 16 << 20
+"""Size after which an answer with whole traces ends."""
 
 router = APIRouter(prefix="/v2/trace", tags=["traces"], dependencies=READ)
 
@@ -131,6 +136,25 @@ def get_full_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any
     run = records.find_run(store, team, trace_id)
     _, spans = records.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
     return {"run": run, "trace": records.whole_trace(store, run), "spans": spans}
+
+
+class TracesRequested(StrictBody):
+    """Request for whole traces."""
+
+    trace_ids: list[str] = Field(min_length=1, max_length=IDS_AT_ONCE)
+
+
+@router.post("/full")
+def get_full_traces(store: StorePart, team: Team, body: TracesRequested) -> Response:
+    """The first of these runs with their whole traces: `{items: [{run, trace}]}`, at least one and up to 16 MiB; ask again for the rest."""
+    items: list[bytes] = []
+    size = 0
+    for run, trace in records.recorded_runs(store, team, body.trace_ids):
+        items.append(exact_json.dumps({"run": run, "trace": trace}))
+        size += len(items[-1])
+        if size > FULL_BYTES:
+            break
+    return Response(b'{"items":[%b]}' % b",".join(items), media_type="application/json")
 
 
 @router.get("/{trace_id}/spans")

@@ -116,21 +116,36 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
 
     Those of model calls that the run's process has not recorded yet come last.
     """
-    samples = tables.samples
-    rows = store.rows(steps_in_order(trace_id))
-    drawn = store.rows(
-        sa.select(samples).where(samples.c.trace_id == trace_id).order_by(samples.c.step_id)
-    )
-    by_step = dict(_whole_samples(drawn))
-    payloads = []
-    for step_id, payload in rows:
-        step: dict[str, Any] = exact_json.loads(payload)
-        if has_attachments(payload):
-            attach(store.blobs, team, step)
-        if step_id in by_step:
-            step["sample"] = {**step.get("sample", {}), **_without_blobs(by_step[step_id])}
-        payloads.append(step)
-    return [*payloads, *unrecorded_steps(store, trace_id, payloads)]
+    return next(steps_of_traces(store, team, [trace_id]))
+
+
+def steps_of_traces(
+    store: Store, team: str, trace_ids: Sequence[str]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the steps of each trace: see `trace_steps`. At most `IDS_AT_ONCE` traces."""
+    steps, samples, passes = tables.steps, tables.samples, tables.run_passes
+    payloads, drawn = (_by_trace(store, table, trace_ids) for table in (steps, samples))
+    of_passes = sa.select(passes.c.trace_id).where(passes.c.trace_id.in_(trace_ids))
+    passed = set(store.values(of_passes))
+    for trace_id in trace_ids:
+        by_step = dict(_whole_samples(drawn.get(trace_id, ())))
+        recorded = []
+        for row in payloads.get(trace_id, ()):
+            step: dict[str, Any] = exact_json.loads(row.payload)
+            if has_attachments(row.payload):
+                attach(store.blobs, team, step)
+            if row.step_id in by_step:
+                step["sample"] = {**step.get("sample", {}), **_without_blobs(by_step[row.step_id])}
+            recorded.append(step)
+        unrecorded = unrecorded_steps(store, trace_id, recorded) if trace_id in passed else []
+        yield [*recorded, *unrecorded]
+
+
+def _by_trace(store: Store, table: sa.Table, trace_ids: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the rows of each trace in the order of its steps."""
+    of_traces = sa.select(table).where(table.c.trace_id.in_(trace_ids))
+    rows = store.rows(of_traces.order_by(table.c.trace_id, table.c.step_id))
+    return {key: list(some) for key, some in groupby(rows, key=lambda row: str(row.trace_id))}
 
 
 def steps_in_order(trace_id: str) -> Query:
@@ -140,11 +155,33 @@ def steps_in_order(trace_id: str) -> Query:
     return query.order_by(steps.c.step_id)
 
 
+def recorded_runs(
+    store: Store, team: str, trace_ids: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield each run and its trace (see `whole_trace`), in the order of `trace_ids`, at most `IDS_AT_ONCE`.
+
+    Raises `NotFoundError`, before the first, for one that is not recorded.
+    """
+    runs, ids = tables.runs, [trace_id_of(reference) for reference in trace_ids]
+    rows = store.rows(sa.select(runs).where(runs.c.team_id == team, runs.c.trace_id.in_(ids)))
+    by_id = {row.trace_id: row for row in rows}
+    chosen = [_only([by_id[key]] if key in by_id else [], "trace", key) for key in ids]
+    pending = {row.job_id for row in rows if row.status == "running" and row.job_id is not None}
+    over = {job_id for job_id in pending if _is_over(store, team, job_id)}
+    for row, steps in zip(chosen, steps_of_traces(store, team, ids), strict=True):
+        run = _run(row, row.job_id in over)
+        yield run, _trace(run, steps)
+
+
 def whole_trace(store: Store, run: dict[str, Any]) -> dict[str, Any]:
     """Return the trace of a run (see `find_run`) in the form of `hud.trace.parse_trace`, every step with its tokens."""
+    return _trace(run, trace_steps(store, run["team_id"], run["trace_id"]))
+
+
+def _trace(run: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "trace_id": run["trace_id"],
-        "steps": trace_steps(store, run["team_id"], run["trace_id"]),
+        "steps": steps,
         "status": run["status"] if run["status"] != "running" else "cancelled",
         "stop_reason": run["stop_reason"],
         "content": run["content"],

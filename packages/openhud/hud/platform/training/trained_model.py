@@ -188,6 +188,7 @@ class TrainedModel:
             body.eps,
             body.weight_decay,
             body.max_grad_norm,
+            body.optimizer,
         )
         self.serving.stepped(measured)
         return measured

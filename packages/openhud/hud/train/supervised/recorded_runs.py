@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud.client import Client
+from hud.client.recorded_traces import full_traces
 from hud.environment.templates.task_identity import TaskIdentity
 from hud.eval.results.failure_causes import FailedRun
 from hud.exchange.supervision import TOOL_SPECS
@@ -69,8 +70,7 @@ async def recorded_examples(
     tools = await _tools_of(tasks)
     examples: list[Example] = []
     reporter.phase("examples", 0, len(trace_ids))
-    for trace_id in trace_ids:
-        full = await client.get(f"/v2/trace/{trace_id}/full")
+    async for full in full_traces(client, trace_ids):
         run, trace = full["run"], parse_trace(full["trace"])
         task = run.get("task") or {}
         own = [ToolSpec.model_validate(tool) for tool in (run["extra"] or {}).get(TOOL_SPECS, ())]
