@@ -62,7 +62,7 @@ def test_a_true_gain_is_certain_before_all_tasks_are_played():
     rng = np.random.default_rng(1)
     results = [stops(differences(*sides), every=5) for sides in comparisons(rng, 0.4, 60)]
     assert sum(better is True for better, _ in results) >= 57
-    assert np.mean([count for _, count in results]) < 0.6 * TASKS
+    assert np.mean([count for _, count in results]) < 0.7 * TASKS
 
 
 def test_the_bounds_are_the_means_that_the_capital_refutes():

@@ -108,3 +108,28 @@ def test_shares_are_shares_and_every_task_has_one_stage(groups):
         assert (task.weight > 0) == (len(earned) > 1 and variance(earned) > 0)
         assert task.without_signal <= task.groups
     assert sorted(slug for of in found.curriculum.values() for slug in of) == sorted(groups)
+
+
+def test_rewards_of_turns_are_signal_where_runs_earn_the_same():
+    """Turns that earn differently at equal sums; runs of other lengths are compared at the turns that both have."""
+
+    def group(task, *turns):
+        return [
+            RunSummary(task, 0.5, group_id=task, attempt=place, turn_rewards=rewards)
+            for place, rewards in enumerate(turns)
+        ]
+
+    played = [
+        *group("early", (1.0, 0.0), (0.0, 1.0)),
+        *group("equal", (0.5, 0.5), (0.5, 0.5)),
+        *group("longer", (1.0,), (1.0, 0.0)),
+        *group("silent", None, None),
+    ]
+    tasks = by_slug(job_signal(played, {}))
+    assert {name: task.without_signal for name, task in tasks.items()} == {
+        "early": 0,
+        "equal": 1,
+        "longer": 1,
+        "silent": 1,
+    }
+    assert {name for name, task in tasks.items() if task.stage == "now"} == {"early"}

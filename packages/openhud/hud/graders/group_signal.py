@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, zip_longest
 from typing import Literal
 
 Baseline = Literal["mean", "leave_one_out", "none"]
@@ -18,3 +19,10 @@ def has_signal(rewards: Sequence[float], baseline: Baseline = "mean") -> bool:
     if baseline == "none":
         return any(rewards)
     return len(set(rewards)) > 1
+
+
+def turns_have_signal(turn_rewards: Sequence[Sequence[float]]) -> bool:
+    """Return whether the runs of a group differ in the rewards from some turn on: then its turns have advantages of their own."""
+    returns = [[*accumulate(reversed(rewards))][::-1] for rewards in turn_rewards]
+    at_turns = zip_longest(*returns)
+    return any(len({value for value in values if value is not None}) > 1 for values in at_turns)

@@ -124,7 +124,9 @@ async def _played(reference: str) -> tuple[str, list[RunSummary], dict[str, dict
     async for run in pages(f"/v2/jobs/{job}/traces"):
         slug = run["slug"] or "(no task)"
         fields = (slug, run["reward"], run["group_id"], run["attempt"])
-        runs.append(RunSummary(*fields, model=run["model"]))
+        by_turn = (run["grade"] or {}).get("turn_rewards")
+        turn_rewards = None if by_turn is None else tuple(by_turn)
+        runs.append(RunSummary(*fields, model=run["model"], turn_rewards=turn_rewards))
         tasks.setdefault(slug, run["task"] or {})
     return job, runs, tasks
 

@@ -27,6 +27,8 @@ class RunSummary:
     completion_tokens: int = 0
     cached_tokens: int = 0
     cost_usd: float | None = None
+    turn_rewards: tuple[float, ...] | None = None
+    """Reward of each turn, of a grade that has them."""
     tool_calls: Mapping[str, int] | None = None
     """Number of `calls`, and of failed ones by kind; None without a call."""
 

@@ -14,7 +14,7 @@ from hud.environment.templates.task_identity import equal_args_of
 from hud.errors import UsageError
 from hud.eval.results.job_statistics import pass_at_k
 from hud.eval.results.run_summary import RunSummary
-from hud.graders.group_signal import has_signal
+from hud.graders.group_signal import has_signal, turns_have_signal
 from hud.trace.json_values import plain_value
 
 NEAR = 0.8
@@ -42,9 +42,10 @@ class TaskSignal:
     groups: int
     """Number of recorded groups with two or more measured runs."""
     without_signal: int
-    """Number of groups with equal rewards."""
+    """Number of groups with equal rewards, of runs and of turns."""
     empty: float
-    """Probability of equal rewards in a group of `k`: sum of p^k over the recorded rewards."""
+    """Probability of equal rewards in a group of `k`: sum of p^k over the recorded rewards; at most the recorded share of groups without
+    signal where turns have any."""
     weight: float
     """Expected mean squared advantage of a group of `k`, (k - 1) / k times the unbiased variance, over the tasks' total."""
     duplicate_of: str | None
@@ -104,9 +105,12 @@ def job_signal(
     `k` None: the largest recorded group, at least 2. Raises `UsageError` without a measured run.
     """
     groups: dict[str, dict[str | None, list[float]]] = {}
+    turns: dict[str | None, list[tuple[float, ...]]] = {}
     for run in runs:
         if run.reward is not None:
             groups.setdefault(run.slug, {}).setdefault(run.group_id, []).append(run.reward)
+            turns.setdefault(run.group_id, []).append(run.turn_rewards or ())
+    by_turn = {group_id for group_id, rewards in turns.items() if turns_have_signal(rewards)}
     if not groups:
         raise UsageError("No run of this job was measured, so nothing is known of its tasks.")
     size = k or max(
@@ -126,8 +130,15 @@ def job_signal(
     signals = []
     for slug, earned in rewards.items():
         count, passed = len(earned), sum(reward >= pass_mark for reward in earned)
-        recorded = [group for group in groups[slug].values() if len(group) > 1]
+        recorded = {name: group for name, group in groups[slug].items() if len(group) > 1}
+        without = [
+            name
+            for name, group in recorded.items()
+            if not has_signal(group) and name not in by_turn
+        ]
         empty = sum((times / count) ** size for times in Counter(earned).values())
+        if by_turn.intersection(recorded):
+            empty = min(empty, len(without) / len(recorded))
         signals.append(
             TaskSignal(
                 slug=slug,
@@ -137,7 +148,7 @@ def job_signal(
                 pass_at_1=passed / count,
                 pass_at_k=pass_at_k(count, passed, size) if count >= size else None,
                 groups=len(recorded),
-                without_signal=sum(not has_signal(group) for group in recorded),
+                without_signal=len(without),
                 empty=empty,
                 weight=spread[slug] / total,
                 duplicate_of=duplicates.get(slug),
