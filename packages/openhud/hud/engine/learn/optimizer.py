@@ -221,7 +221,7 @@ class AdamW:
         weight.grad = grad.to(slot.master_dtype) * scale
         if slot.first is not None:
             muon.state[weight]["momentum_buffer"] = slot.first.read()
-        muon.step()
+        muon.step()  # type: ignore[no-untyped-call]
         before, momentum = slot.master.read(), muon.state[weight]["momentum_buffer"]
         norms = _norm([before]), _norm([before - weight.detach()])
         self._keep(slot, weight.detach(), momentum, None)
