@@ -42,12 +42,12 @@ from hud.benchmarks import benchmark
 from hud.client import connect
 from hud.eval import Job
 from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
+from hud.exchange.supervision import conversation_of
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter
 from hud.train.rollouts.scoring import play
 from hud.train.supervised.corpus import texts_of_messages
-from hud.train.supervised.recorded_runs import conversation_of
 from hud.train.supervised.supervised_run import warm_up
 
 RECORDS = Path(__file__).with_suffix(".json")

@@ -32,10 +32,10 @@ from hud.agents import ScriptedAgent
 from hud.client import connect
 from hud.environment import Answer
 from hud.eval import Job
+from hud.exchange.supervision import conversation_of
 from hud.trace import ChatMessage, ToolCall, ToolSpec, Trace
 from hud.train.config import TrainConfig
 from hud.train.supervised.corpus import texts_of_messages
-from hud.train.supervised.recorded_runs import conversation_of
 from hud.train.supervised.supervised_run import warm_up
 from rollouts_to_score import (
     groups_of,

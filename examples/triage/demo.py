@@ -23,8 +23,8 @@ import demo_driver
 from demo_driver import Progress
 from hud.agents import ScriptedAgent
 from hud.client import connect
+from hud.exchange.supervision import conversation_of
 from hud.train.supervised.corpus import texts_of_messages
-from hud.train.supervised.recorded_runs import conversation_of
 
 HERE = Path(__file__).parent
 
