@@ -211,6 +211,10 @@ class Ladder:
         before = self.account.spent
         row = await self.record.client.get(f"/v2/models/{self.record.model_id}")
         self.head = row["head_checkpoint_id"]
+        # The share of an interrupted rung is that of its beginning: what it has taken counts within it.
+        shares: dict[str, int] = self.record.state.get("shares") or {}
+        rung = replace(rung, most=shares.get(rung.name, rung.most))
+        await self.record.change(shares={**shares, rung.name: rung.most})
         reason = reason_to_skip(rung)
         if reason is None and not self.account.fits(rung.least + self.comparison):
             reason = f"the rest of the budget does not hold its smallest part and the comparison, {rung.least + self.comparison:,} rollouts"
