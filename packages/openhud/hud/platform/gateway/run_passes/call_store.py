@@ -126,7 +126,8 @@ class CallStore:
             if row is None or row.ended_at is not None:
                 raise ended()
             _refuse_revoked(connection, row.key_id)
-            number, now = row.calls + 1, datetime.now(UTC)
+            now = datetime.now(UTC)
+            number = int(row.calls) + 1
             refused = _over_limit(connection, grant, row)
             connection.execute(
                 sa.update(passes).where(passes.c.id == grant.pass_id).values(calls=number)
