@@ -179,6 +179,7 @@ def test_every_block_of_code_runs():
         "npm fetches the inspector",
         "needs the weights of a model",
         "needs an image",
+        "needs a mirror of Debian",
         "it loads a data set from the hub",
         "a job of the policy's own may have no reward",
     }
