@@ -87,7 +87,7 @@ def _with_outputs(blocks: list[Block], lines: list[str]) -> list[Block]:
     joined: list[Block] = []
     for block in blocks:
         previous = joined[-1] if joined else None
-        shown = block.language == "text" and block.not_run is None
+        shown = block.language == "text" and block.not_run is None and block.file is None
         if shown and previous is not None and previous.language in ("python", *SHELL):
             joined[-1] = Block(**{**vars(previous), "output": block.text})
         else:

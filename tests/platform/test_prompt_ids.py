@@ -74,6 +74,8 @@ def theirs(name):
 class Recorder:
     """A policy that draws nothing and keeps the prompt that it was given."""
 
+    system_prompt = None
+
     def __init__(self, chat):
         self.chat = chat
 
