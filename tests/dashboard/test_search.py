@@ -229,6 +229,7 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
             "saved_views",
             "shared_links",
             "labels",
+            "comparisons",
             "outcomes",
             "reward_rules",
             "source_policies",

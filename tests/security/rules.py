@@ -21,6 +21,7 @@ _API = {
         GET /v2/jobs  GET /v2/jobs/{job_id}  GET /v2/jobs/{job_id}/traces  GET /v2/search
         GET /v2/labels  GET /v2/labels/agreement  GET /v2/labels/dataset
         GET /v2/labels/calibration
+        GET /v2/comparisons  GET /v2/comparisons/agreement  GET /v2/comparisons/preferred
         GET /v2/trace/{trace_id}  GET /v2/trace/{trace_id}/full  GET /v2/trace/{trace_id}/spans
         POST /v2/trace/full
         GET /v2/trace/{trace_id}/events  GET /v2/trace/{trace_id}/outcomes  GET /v2/reward-rules
@@ -52,6 +53,7 @@ _API = {
         GET /api/v1/whoami
     """,
     "run": """
+        POST /v2/comparisons
         POST /v2/labels  DELETE /v2/labels/{label_id}  POST /v2/models/{model_id}/rewards
         POST /v2/ingest  POST /v2/trace/job/{job_id}/enter  POST /v2/trace/{trace_id}/enter
         POST /v2/trace/{trace_id}/exit  POST /v1/traces  POST /v2/trace/{trace_id}/outcome
@@ -142,7 +144,7 @@ _PAGES = {
         GET /tasksets/{taskset_id}/imports
         GET /models  GET /models/{model_id}  GET /models/{model_id}/compare
         GET /search
-        GET /review  GET /tasksets/played
+        GET /review  GET /review/pairs  GET /tasksets/played
         GET /jobs.csv  GET /search.csv  GET /train.csv  GET /tasksets.csv  GET /environments.csv
         GET /train  GET /events/train  GET /train/launches/{launch_id}
         GET /events/train/launches/{launch_id}  GET /train/{run_id}  GET /train/{run_id}/curves/{name}
@@ -158,6 +160,7 @@ _PAGES = {
         GET /jobs/new  POST /jobs  POST /jobs/{job_id}/cancel  POST /jobs/{job_id}/resume
         POST /jobs/{job_id}/rerun  POST /jobs/{job_id}/share  POST /jobs/{job_id}/links/{link_id}/revoke
         POST /views  POST /views/{view_id}/remove
+        POST /review/pairs
         POST /labels  POST /labels/{label_id}/remove
         POST /baseline/{taskset_id}/begin  POST /baseline/sitting/{sitting_id}/call
         POST /baseline/sitting/{sitting_id}/grid  POST /baseline/sitting/{sitting_id}/answer

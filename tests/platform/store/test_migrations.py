@@ -51,6 +51,7 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             "samples": ("pictures", "excluded"),
             "runs": ("source", "foreign_id", "reward_rule", "graded_reward", "may_train"),
             "trainer_logprobs": ("reward", "reward_rule"),
+            "checkpoints": ("system_prompt",),
         }
         for index in ("ix_jobs_called_by", "ix_jobs_training_run_id"):
             connection.execute(sa.text(f"DROP INDEX {index}"))
@@ -64,6 +65,7 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             "saved_views",
             "shared_links",
             "labels",
+            "comparisons",
             "outcomes",
             "reward_rules",
             "source_policies",
@@ -97,6 +99,8 @@ def test_jobs_of_recorded_training_runs_name_them(tmp_path):
         for name in ("called_by", "training_run_id"):
             connection.execute(sa.text(f"DROP INDEX ix_jobs_{name}"))
             connection.execute(sa.text(f"ALTER TABLE jobs DROP COLUMN {name}"))
+        connection.execute(sa.text("ALTER TABLE checkpoints DROP COLUMN system_prompt"))
+        connection.execute(sa.text("DROP TABLE comparisons"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0017'"))
     store.close()
     store = Store.open(tmp_path)

@@ -110,9 +110,70 @@ async def test_without_a_pair_nothing_is_trained(home):
         await learn_from(config, tasks=tasks)
 
 
+async def compare(left, right, rater):
+    body = {"left": left, "right": right, "choice": "left", "rater": rater}
+    await connect().post("/v2/comparisons", body)
+
+
+async def test_people_decide_against_the_rewards_by_majority(home):
+    words = [task.args["word"] for task in tasks]
+    job, _ = await recorded([text for word in words for text in (word, "no")])
+    config = SupervisedConfig(
+        model="m", jobs=[job.id], loss="dpo", pairs="people", batch=1, steps=6, lr=1e-2
+    )
+    with pytest.raises(UsageError, match="People prefer none of these runs over another by 'bett"):
+        await learn_from(config, tasks=tasks)
+    by_task = {word: [run for run in job.runs if run.task.args["word"] == word] for word in words}
+    for number, runs in enumerate(by_task.values()):
+        right, wrong = sorted(runs, key=lambda run: -run.reward)
+        await compare(wrong.trace_id, right.trace_id, "ana")
+        if number:
+            for rater in ("bo", "cleo"):
+                await compare(wrong.trace_id, right.trace_id, rater)
+            await compare(right.trace_id, wrong.trace_id, "dan")
+        else:  # As many for as against.
+            await compare(right.trace_id, wrong.trace_id, "bo")
+    notes = Notes()
+    for name, pairs in (("people", "people"), ("rewards", "rewards")):
+        await connect().post("/v2/models/fork", {"source_model_id": "m", "name": name})
+        of_model = config.model_copy(update={"model": name, "pairs": pairs})
+        report = await learn_from(of_model, tasks=tasks, reporter=notes)
+        assert report.first_loss == pytest.approx(math.log(2), abs=1e-5)
+        assert report.last_loss < 0.6
+    assert f"pairs of runs that people compared by 'better': {len(words) - 1}" in notes.texts
+
+    # What was learned from people is the opposite of what the rewards teach.
+    right = [run for run in job.runs if run.reward == max(run.reward for run in job.runs)]
+    logprobs = {}
+    for name in ("people", "rewards"):
+        config = SupervisedConfig(model=name, batch=64, lr=1e-9)
+        logprobs[name] = -(await learn_from(config, right, fresh=True)).first_loss
+    assert logprobs["people"] < logprobs["rewards"] - 0.1
+
+
+async def test_a_comparison_that_is_added_begins_another_run(home):
+    words = [task.args["word"] for task in tasks]
+    job, _ = await recorded([text for word in words for text in (word, "no")])
+    by_task = [
+        [run.trace_id for run in job.runs if run.task.args["word"] == word] for word in words
+    ]
+    config = SupervisedConfig(
+        model="m", jobs=[job.id], loss="dpo", pairs="people", batch=1, steps=4, lr=1e-3
+    )
+    await compare(*by_task[0], "ana")
+    until = StopAfter(2)
+    first = await learn_from(config, tasks=tasks, reporter=until, stop=until.stop)
+    assert (await learn_from(config, tasks=tasks)).first_step == 2
+    await compare(*by_task[1], "ana")
+    again = await learn_from(config, tasks=tasks)
+    assert (again.first_step, again.run_id != first.run_id) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
+        ({"pairs": "people"}, "pairs=people goes with the losses dpo and bradley_terry"),
+        ({"loss": "dpo", "pairs": "others"}, "pairs: String should match"),
         ({"loss": "dpo", "loss_config": {"gamma": 1.0}}, "takes no key 'gamma'; it takes: beta"),
         ({"loss": "dpo", "loss_config": {"beta": 0.0}}, "beta is 0.0; it must be above 0"),
         ({"loss": "dpo", "min_reward": 0.5}, "min_reward has no meaning"),

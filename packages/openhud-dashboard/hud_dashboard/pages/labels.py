@@ -85,14 +85,14 @@ def put(labels: LabelsPart, rater: Rater, form: Sent) -> Response:
     value = _number(text) if text else None
     name, note = form.get("name") or "", (form.get("note") or "").strip() or None
     labels.put(chosen, form.get("subject") or "", name, rater, value, note)
-    return see(_back(form))
+    return see(back_of(form))
 
 
 @router.action("/labels/{label_id}/remove", "run")
 def remove(labels: LabelsPart, label_id: str, form: Sent) -> Response:
     """Remove a label; then show the page `back`."""
     labels.remove(label_id)
-    return see(_back(form))
+    return see(back_of(form))
 
 
 def _choices(values: str) -> list[float]:
@@ -109,7 +109,7 @@ def _number(text: str) -> float:
         raise UsageError(f"The value of a label is a number, not {text!r}.") from None
 
 
-def _back(form: dict[str, str]) -> str:
+def back_of(form: dict[str, str]) -> str:
     """Return the path of a form's page, of this server only."""
     back = form.get("back") or ""
     if not back.startswith("/") or back.startswith("//") or "\\" in back:

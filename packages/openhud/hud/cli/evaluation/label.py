@@ -22,6 +22,17 @@ import click
 )
 @click.option("--note", help="A note, kept with the label.")
 @click.option("--as", "rater", metavar="RATER", help="Name of the rater; default: the key's.")
+@click.option(
+    "--over",
+    metavar="RUN",
+    help="Record that SUBJECT is better than this run of the same task; LABELS name criteria other than `better`.",
+)
+@click.option("--equal-to", metavar="RUN", help="Like --over: both are equally good.")
+@click.option(
+    "--comparisons",
+    metavar="NAME",
+    help="Show the agreement of raters on the runs that they compared by a criterion, and how often the left one was chosen.",
+)
 @click.option("--agreement", metavar="NAME", help="Show the agreement of raters on a label.")
 @click.option(
     "--calibration",
@@ -62,6 +73,9 @@ def command(
     kind: str,
     note: str | None,
     rater: str | None,
+    over: str | None,
+    equal_to: str | None,
+    comparisons: str | None,
     agreement: str | None,
     calibration: str | None,
     grader: str,
@@ -81,6 +95,19 @@ def command(
 
     if agreement is not None:
         run(_agreement(agreement, as_json))
+        return
+    if comparisons is not None:
+        run(_comparisons(comparisons, as_json))
+        return
+    other = over or equal_to
+    if other is not None:
+        if subject is None or (over and equal_to):
+            raise UsageError("Compare two runs: hud label RUN --over OTHER, or --equal-to OTHER.")
+        choice = "left" if over else "tie"
+        compared: dict[str, Any] = {"left": subject, "right": other, "choice": choice}
+        if rater is not None:
+            compared["rater"] = rater
+        run(_compare([{**compared, "name": name} for name in labels or ("better",)], as_json))
         return
     if calibration is not None:
         run(_calibration(calibration, grader, as_json))
@@ -140,23 +167,60 @@ async def _list(subject: str | None, kind: str, as_json: bool) -> None:
         console().print("No label yet. Try: hud label RUN correct=1")
 
 
+async def _compare(bodies: list[dict[str, Any]], as_json: bool) -> None:
+    from hud.cli.output import console, print_json
+    from hud.client import connect
+
+    added = [await connect().post("/v2/comparisons", body) for body in bodies]
+    if as_json:
+        print_json(added)
+        return
+    for row in added:
+        sign = ">" if row["choice"] == "left" else "="
+        console().print(f"{row['left_id'][:12]} {sign} {row['right_id'][:12]}  {row['name']}, by {row['rater']}", markup=False)  # fmt: skip
+
+
+async def _comparisons(name: str, as_json: bool) -> None:
+    from hud.cli.output import console, count, number, print_json
+    from hud.client import connect
+    from hud.eval.results.intervals import with_interval
+
+    shown = await connect().get("/v2/comparisons/agreement", params={"name": name})
+    if as_json:
+        print_json(shown)
+        return
+    out = console()
+    out.print(f"{name}: {count(shown['compared'], 'pair')}, {count(len(shown['raters']), 'rater')}, Krippendorff's alpha {number(shown['alpha'])}", markup=False)  # fmt: skip
+    left = shown["left"]
+    if left["choices"]:
+        share = with_interval(left["share"], left["low"], left["high"])
+        out.print(f"left chosen  {share} of {left['choices']:,}; without a preference for a side 0.50", markup=False)  # fmt: skip
+    _print_pairs(shown["pairs"], "pairs")
+
+
 async def _agreement(name: str, as_json: bool) -> None:
-    from hud.cli.output import console, lines_of, number, print_json
+    from hud.cli.output import console, number, print_json
     from hud.client import connect
 
     shown = await connect().get("/v2/labels/agreement", params={"name": name})
     if as_json:
         print_json(shown)
         return
-    out = console()
-    out.print(f"{name}: {shown['runs']:,} runs, {len(shown['raters'])} raters, Krippendorff's alpha {number(shown['alpha'])}", markup=False)  # fmt: skip
+    console().print(f"{name}: {shown['runs']:,} runs, {len(shown['raters'])} raters, Krippendorff's alpha {number(shown['alpha'])}", markup=False)  # fmt: skip
+    _print_pairs(shown["pairs"], "runs")
+
+
+def _print_pairs(pairs: list[dict[str, Any]], subjects: str) -> None:
+    """Print the agreement of each pair of raters. `subjects`: name of the column of what both rated."""
+    from hud.cli.output import console, lines_of, number
+
     rows = [
         [*pair["raters"], f"{pair['runs']:,}", f"{pair['equal']:,}", number(pair["kappa"]), number(pair["alpha"])]
-        for pair in shown["pairs"]
+        for pair in pairs
     ]  # fmt: skip
-    names = ["rater", "and", "runs", "equal", "kappa", "alpha"]
+    names = ["rater", "and", subjects, "equal", "kappa", "alpha"]
     for line in lines_of(names, rows, left=["rater", "and"], shrinks="and") if rows else []:
-        out.print(line, markup=False)
+        console().print(line, markup=False)
 
 
 async def _calibration(name: str, grader: str, as_json: bool) -> None:

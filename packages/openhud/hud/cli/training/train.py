@@ -39,7 +39,7 @@ PAIR_RATE = 0.1
 """Default learning rate of the losses of pairs, as a multiple of that of other supervised training."""
 PAUSED = 1
 """Exit code of a run that the guard paused."""
-_SUPERVISED_ONLY = ("epochs", "batch", "min_reward", "best_of", "test", "test_share")
+_SUPERVISED_ONLY = ("epochs", "batch", "min_reward", "best_of", "test", "test_share", "pairs")
 
 
 class _GoingOn(TypedDict):
@@ -113,6 +113,12 @@ def _refuse_truncation(
     "--test-share",
     type=click.FloatRange(0, 1, max_open=True),
     help="With --from: share of the runs that is not trained on, and whose loss is measured; of a reward model, share of the tasks.  [default: 0]",
+)
+@click.option(
+    "--pairs",
+    metavar="rewards|people[:NAME]",
+    help="With --loss dpo or bradley_terry: pairs of the best and the worst run of a task, or of runs that people compared, by a "
+    "criterion.  [default: rewards; NAME: better]",
 )
 @click.option(
     "--fresh",

@@ -55,6 +55,11 @@ class TaskIdentity:
         """The form with the most arguments."""
         return max(self.forms, key=len)
 
+    @property
+    def key(self) -> tuple[tuple[str, str], frozenset[tuple[str, str]]]:
+        """Value that recorded runs of one task share."""
+        return self.template, frozenset(self.complete.items())
+
     def same(self, other: TaskIdentity) -> bool:
         """True if both are, or may be, one task: see `TaskIndex`."""
         return other in TaskIndex([self])

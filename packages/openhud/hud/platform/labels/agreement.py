@@ -32,9 +32,11 @@ def agreement(labels: Labels, name: str) -> dict[str, Any]:
     people = dict(by_rater)
     rated = {run for ratings in people.values() for run in ratings}
     rewards = _rewards(labels, sorted(rated))
-    pairs = [_pair(first, second, people) for first, second in combinations(sorted(people), 2)]
+    pairs = [
+        pair_agreement(first, second, people) for first, second in combinations(sorted(people), 2)
+    ]
     graded = {**people, GRADER: rewards}
-    pairs += [_pair(rater, GRADER, graded) for rater in sorted(people)]
+    pairs += [pair_agreement(rater, GRADER, graded) for rater in sorted(people)]
     return {
         "name": name,
         "raters": {rater: len(ratings) for rater, ratings in people.items()},
@@ -80,7 +82,10 @@ def _squares(values: Sequence[float]) -> float:
     return 2 * len(values) * sum((value - mean) ** 2 for value in values)
 
 
-def _pair(first: str, second: str, ratings: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def pair_agreement(
+    first: str, second: str, ratings: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    """Return the agreement of two raters on the subjects that both rated. `ratings`: values by subject, by rater."""
     shared = sorted(ratings[first].keys() & ratings[second].keys())
     values = [ratings[first][subject] for subject in shared]
     others = [ratings[second][subject] for subject in shared]

@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from hud.platform.routes import (
     builds,
+    comparisons,
     downloads,
     fleet,
     fleet_nodes,
@@ -38,6 +39,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     source_policies.router,
     search.router,
     labels.router,
+    comparisons.router,
     models.router,
     promotions.router,
     keys.router,

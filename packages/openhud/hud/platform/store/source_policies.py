@@ -27,6 +27,11 @@ _OF_RUNS = (
     tables.runs,
 )
 """Tables with rows of a run, its own last."""
+_REFERENCES = (
+    tables.labels.c.subject_id,
+    *(tables.comparisons.c.left_id, tables.comparisons.c.right_id),
+)
+"""Columns with the ids of runs that people rated."""
 
 
 def policy_of(store: Store, team: str, source: str) -> dict[str, Any]:
@@ -68,7 +73,7 @@ def set_policy(
 
 
 def remove_expired(store: Store) -> int:
-    """Delete the imported runs whose time is over, with their steps, tokens, outcomes and labels; returns their number."""
+    """Delete the imported runs whose time is over, with their steps, tokens, outcomes, labels and comparisons; returns their number."""
     policies = store.rows(
         sa.select(tables.source_policies).where(tables.source_policies.c.keep_days.is_not(None))
     )
@@ -85,8 +90,8 @@ def remove_expired(store: Store) -> int:
             with store.begin() as connection:
                 for table in _OF_RUNS:
                     connection.execute(sa.delete(table).where(table.c.trace_id.in_(some)))
-                labels = tables.labels
-                connection.execute(sa.delete(labels).where(labels.c.subject_id.in_(some)))
+                for column in _REFERENCES:
+                    connection.execute(sa.delete(column.table).where(column.in_(some)))
                 # The index drops the words of a run that is gone.
                 to_be_indexed(connection, policy.team_id, some)
     return removed

@@ -396,6 +396,25 @@ labels = sa.Table(
     sa.Index("labels_of_team", "team_id", "kind", "name", "created_at"),
 )
 
+comparisons = sa.Table(
+    "comparisons",
+    metadata,
+    # Comparisons of two runs of one task; append-only: the newest of a rater on two runs counts.
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    sa.Column("left_id", sa.String(32), nullable=False),
+    sa.Column("right_id", sa.String(32), nullable=False),
+    # Criterion.
+    sa.Column("name", sa.String(64), nullable=False),
+    # left, right, tie, skip.
+    sa.Column("choice", sa.String(8), nullable=False),
+    # The sides were in random order: the choice counts for the share of each side.
+    sa.Column("shuffled", sa.Boolean, nullable=False),
+    sa.Column("rater", sa.String(200), nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Index("comparisons_of_team", "team_id", "name", "created_at"),
+)
+
 # -- access control ------------------------------------------------------------------------------------
 
 teams = sa.Table(

@@ -23,6 +23,9 @@ class SupervisedConfig(RunSettings):
     loss: Literal["cross_entropy", "dpo", "bradley_terry"] = "cross_entropy"
     """`cross_entropy`: the mean negative logprob of a step's assistant tokens. `dpo`: pairs of the best and the worst run of each task
     (arXiv 2305.18290). `bradley_terry`: a reward model, from such pairs."""
+    pairs: str = Field(default="rewards", pattern=r"^(rewards|people(:[a-z][a-z0-9_-]{0,63})?)$")
+    """Pairs of `dpo` and `bradley_terry`: `rewards` (best and worst run of a task), or `people` (runs that people compared, by the
+    criterion `better`; `people:NAME` by another one)."""
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss: `beta` of `dpo`, which scales the logprob ratio to the reference; default 0.1."""
     epochs: int = Field(default=1, ge=1)
@@ -66,6 +69,8 @@ class SupervisedConfig(RunSettings):
             )
         if not 0 < self.beta < math.inf:
             raise ValueError(f"beta is {self.beta}; it must be above 0")
+        if self.criterion is not None and not self.compares:
+            raise ValueError(f"pairs={self.pairs} goes with the losses dpo and bradley_terry")
         if self.compares:
             share = ["test_share"] if self.loss == "dpo" else []
             for name in ("min_reward", "best_of", "test", *share):
@@ -79,6 +84,12 @@ class SupervisedConfig(RunSettings):
     def compares(self) -> bool:
         """True for a loss of pairs."""
         return self.loss != "cross_entropy"
+
+    @property
+    def criterion(self) -> str | None:
+        """Criterion of people's comparisons; None for pairs by rewards."""
+        source, _, name = self.pairs.partition(":")
+        return None if source == "rewards" else name or "better"
 
     @property
     def beta(self) -> float:

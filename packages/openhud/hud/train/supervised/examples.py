@@ -172,7 +172,7 @@ async def tokenized(
 def task_key(example: Example) -> Any:
     """Return what the runs of a task have in common: its identity, else the messages before the first turn."""
     if example.task is not None:
-        return example.task.template, frozenset(example.task.complete.items())
+        return example.task.key
     messages = conversation_of(example.trace)
     turns = (place for place, message in enumerate(messages) if message["role"] == "assistant")
     return exact_json.dumps(messages[: next(turns, None)])

@@ -26,6 +26,7 @@ from hud.train.monitoring.loss_metrics import PAIR_LOSS
 from hud.train.supervised.examples import TokenizedRuns, task_key
 
 if TYPE_CHECKING:
+    from hud.client import Client
     from hud.train.learner import Learner
     from hud.train.monitoring.progress import Reporter
     from hud.train.supervised.config import SupervisedConfig
@@ -79,6 +80,23 @@ def pairs_of(runs: TokenizedRuns) -> list[Pair]:
     return pairs
 
 
+async def peoples_pairs(client: Client, runs: TokenizedRuns, criterion: str) -> list[Pair]:
+    """Return the pairs of these runs of which most people prefer one by a criterion. Raises `UsageError` without any."""
+    rows = await client.get("/v2/comparisons/preferred", params={"name": criterion})
+    places = {example.trace.trace_id: place for place, example in enumerate(runs.examples)}
+    pairs = [
+        Pair(places[row["better"]], places[row["worse"]])
+        for row in rows["items"]
+        if row["better"] in places and row["worse"] in places
+    ]
+    if not pairs:
+        raise UsageError(
+            f"People prefer none of these runs over another by {criterion!r} (ties and even votes are left out): compare them at "
+            "/review/pairs (hud view), or with hud label RUN --over OTHER."
+        )
+    return sorted(pairs, key=lambda pair: (pair.better, pair.worse))
+
+
 class Preferences:
     """The pairs of a training run, with the reference logprobs of their runs."""
 
@@ -98,7 +116,8 @@ class Preferences:
         if self._learner.config.loss != "dpo":
             return
         run, file = self._learner.run, Path(self._learner.run.folder) / "reference.json"
-        places = [place for pair in pairs for place in (pair.better, pair.worse)]
+        # Of a run in several pairs, once.
+        places = list(dict.fromkeys(place for pair in pairs for place in (pair.better, pair.worse)))
         if run.next_step:
             values = read_object(file, "Train again with --fresh.").get("logprobs", [])
             if len(values) != len(places):

@@ -43,7 +43,7 @@ from hud.train.supervised.examples import (
 )
 from hud.train.supervised.held_out_loss import HeldOutLoss, split
 from hud.train.supervised.held_out_pairs import HeldOutPairs, PairAccuracy, split_pairs
-from hud.train.supervised.preferences import Pair, Preferences, pairs_of
+from hud.train.supervised.preferences import Pair, Preferences, pairs_of, peoples_pairs
 from hud.train.supervised.recorded_runs import (
     Example,
     examples_of,
@@ -179,14 +179,20 @@ async def learn_from(
     pairs: list[Pair] = []
     held_out_pairs: list[list[Pair]] = []
     if config.compares:
-        pairs, held_out_pairs = split_pairs(pairs_of(fitting), fitting, config)
+        if config.criterion is None:
+            every = pairs_of(fitting)
+        else:
+            every = await peoples_pairs(client, fitting, config.criterion)
+        pairs, held_out_pairs = split_pairs(every, fitting, config)
         tested = fitting.part([])
     else:
         fitting, tested = split(fitting, config)
     if config.test is not None:
         tested = await _tests(client, model["id"], config.test, tasks, reporter)
     usable = fitting.examples
-    config = config.over(len(pairs) or len(usable)).on(*fitting.digests)
+    # Rewards and comparisons may change after the runs.
+    data = [*fitting.digests, *map(str, pairs)]
+    config = config.over(len(pairs) or len(usable)).on(*data)
     if runtime is None and scored:
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
@@ -215,7 +221,10 @@ async def learn_from(
         losses = HeldOutLoss(learner, tested.payloads, reporter)
         preferences = Preferences(learner, fitting.payloads) if pairs else None
         if preferences is not None:
-            reporter.note(f"pairs of the best and the worst run of a task: {len(pairs):,}")
+            compared = "the best and the worst run of a task"
+            if config.criterion is not None:
+                compared = f"runs that people compared by {config.criterion!r}"
+            reporter.note(f"pairs of {compared}: {len(pairs):,}")
             losses = HeldOutPairs(learner, preferences, held_out_pairs, reporter)
         loop = _Loop(learner, usable, left_out, scored, rollouts, losses, preferences)
         if learner.run.over:
