@@ -176,6 +176,22 @@ async def test_it_learns_the_pairs_rates_runs_and_a_stopped_run_ends_like_one_th
     assert rates["stopped"] == pytest.approx(rates["straight"], abs=1e-4)
 
 
+async def test_it_learns_what_people_prefer_whatever_the_rewards(home):
+    job = await recorded()
+    await judge("j")
+    for word in WORDS:
+        of_task = [run for run in job.runs if run.task.args["word"] == word]
+        right, wrong = sorted(of_task, key=lambda run: -run.reward)
+        body = {"left": right.trace_id, "right": wrong.trace_id, "name": "briefer"}
+        await connect().post("/v2/comparisons", {**body, "choice": "right"})
+    config = SupervisedConfig(model="j", jobs=[job.id], pairs="people:briefer", **VALUES)
+    report = await learn_from(config, tasks=tasks)
+    assert (report.held_out_accuracy.pairs, report.held_out_accuracy.mean) == (2, 1.0)
+    body = {"conversations": [conversation("red", "red"), conversation("red", "no")]}
+    right, wrong = (await connect().post("/v2/models/j/rewards", body))["rewards"]
+    assert right < wrong
+
+
 async def test_a_policy_rates_nothing_and_a_reward_model_answers_nothing(home):
     await judge("j")
     job = await recorded()
