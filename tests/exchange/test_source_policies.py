@@ -16,6 +16,8 @@ from hud.errors import UsageError
 from hud.exchange.redaction import Redaction
 from hud.platform.search.run_index import words_table
 from hud.platform.store import source_policies
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.trace.recorded_time import now
 
 KEY = "sk-ant-abcdefghijklmnop1234"
 
@@ -100,14 +102,21 @@ def test_spans_are_redacted_before_they_are_stored(home):
 def test_runs_older_than_their_source_keeps_are_deleted(tmp_path, imported, capsys):
     answer = {"role": "assistant", "content": "3"}
     old, new = call("old", [ASK], answer), call("new", [ASK], answer, at=4_000_000_000)
-    assert len(imported(written(tmp_path / "log.jsonl", [old, new]))) == 2
+    fulls = imported(written(tmp_path / "log.jsonl", [old, new]))
+    first, second = (full["run"]["trace_id"] for full in fulls)
+    compared = {"left_id": first, "right_id": second, "name": "better", "choice": "left"}
+    compared |= {"shuffled": True, "rater": "ana", "created_at": now()}
+    store = connect().embedded.parts.store
+    table = source_policies.tables.comparisons
+    with store.begin() as connection:
+        connection.execute(sa.insert(table).values(id="c", team_id=LOCAL_TEAM, **compared))
     assert asyncio.run(connect().get("/v2/search", params={"text": "tea"}))["total"] == 2
     assert run(["privacy", "openai", "--keep-days", "30"]) == 0
     assert "30 days" in capsys.readouterr().out
-    store = connect().embedded.parts.store
     assert [row.foreign_id for row in store.rows(source_policies.tables.runs.select())] == [
         "openai:new"
     ]
+    assert store.values(sa.select(table.c.id)) == []
     assert source_policies.remove_expired(store) == 0
     assert asyncio.run(connect().get("/v2/search", params={"text": "tea"}))["total"] == 1
     assert len(store.values(sa.select(words_table.c.rowid))) == 1
