@@ -16,7 +16,9 @@ from hud.platform.models.checkpoint_tree import node_name
 from hud.platform.models.records import CheckpointRecord
 from hud.platform.routes import promotions
 from hud.platform.store import tables
+from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 from hud.trace import new_id, now
+from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
 
 
 def checkpoint(platform, model, step=1, parent=None):
@@ -148,18 +150,27 @@ async def test_trained_tasks_under_other_slugs_are_no_evidence(web, platform, sc
     assert ("8 of the 8 tasks are trained on" in answer.text) == (status == 409)
 
 
+@pytest.mark.parametrize("others", [False, True])
 async def test_tasks_of_runs_that_a_training_client_learned_from_are_no_evidence(
-    web, platform, scene
+    web, platform, scene, others
 ):
-    """They are an evaluation's runs: the job that holds them is none of training."""
+    """They are an evaluation's runs: the job that holds them is none of training. `others`: another model learned from them later."""
     model, node, _ = scene
     slugs = [f"held-{n}" for n in range(8)]
     learned = record(platform, "e", {"say-red": [0.5]}, model="m", task=said("red"))
     with platform.store.begin() as connection:
         of_job = sa.select(tables.runs.c.trace_id).where(tables.runs.c.job_id == learned)
         (trace,) = connection.execute(of_job).scalars()
-        row = {"trace_id": trace, "step_id": 1, "logprobs": b"", "model_id": model.id, "step": 0}
-        connection.execute(tables.trainer_logprobs.insert().values(**row))
+        sample = {
+            "prompt": pack_ids([1]),
+            "output": pack_ids([2]),
+            "logprobs": pack_logprobs([-1.0]),
+        }
+        connection.execute(tables.samples.insert().values(trace_id=trace, step_id=1, **sample))
+    turn = pack_ids([2]), pack_logprobs([-1.5])
+    for trained in [model.id, new_id()][: 1 + others]:
+        weights = PassWeights(trained, 0, None)
+        record_pass(platform.store, model.team_id, weights, [ComputedRun(trace, [turn])])
     answer = await judged(web, platform, node, slugs, "red")
     assert answer.status_code == 409, answer.text
     assert "8 of the 8 tasks are trained on" in answer.text

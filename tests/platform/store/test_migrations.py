@@ -69,6 +69,7 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             "outcomes",
             "reward_rules",
             "source_policies",
+            "trained_runs",
         ):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("ALTER TABLE runs_to_index DROP COLUMN queued_at"))
@@ -101,6 +102,7 @@ def test_jobs_of_recorded_training_runs_name_them(tmp_path):
             connection.execute(sa.text(f"ALTER TABLE jobs DROP COLUMN {name}"))
         connection.execute(sa.text("ALTER TABLE checkpoints DROP COLUMN system_prompt"))
         connection.execute(sa.text("DROP TABLE comparisons"))
+        connection.execute(sa.text("DROP TABLE trained_runs"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0017'"))
     store.close()
     store = Store.open(tmp_path)
@@ -109,4 +111,20 @@ def test_jobs_of_recorded_training_runs_name_them(tmp_path):
         trained: "a" * 32,
         scored: "a" * 32,
     }
+    store.close()
+
+
+def test_runs_of_the_newest_training_passes_stay_trained_on(tmp_path):
+    store = Store.open(tmp_path)
+    runs = sorted(new_id() for _ in range(2))
+    with store.begin() as connection:
+        for trace, step, model in ((runs[0], 1, "a"), (runs[0], 2, "a"), (runs[1], 1, "b")):
+            row = {"trace_id": trace, "step_id": step, "logprobs": b"", "step": 0}
+            connection.execute(tables.trainer_logprobs.insert().values(model_id=model * 32, **row))
+        connection.execute(sa.text("DROP TABLE trained_runs"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0020'"))
+    store.close()
+    store = Store.open(tmp_path)
+    marks = store.rows(sa.select(tables.trained_runs).order_by("model_id"))
+    assert [tuple(mark) for mark in marks] == [("a" * 32, runs[0]), ("b" * 32, runs[1])]
     store.close()

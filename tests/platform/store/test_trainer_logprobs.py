@@ -10,6 +10,7 @@ from hud.inference.models import chat_model
 from hud.platform.store import tables
 from hud.platform.store.attempts import Attempt, read_attempt, write_attempts
 from hud.platform.store.ingest import ingest
+from hud.platform.store.trained_tasks import trained_on
 from hud.platform.store.trainer_logprobs import gaps_of, logprobs_between
 from hud.platform.training import gradient_accumulation
 from hud.trace import Continuation, SamplingParams, dashed, new_id, plain
@@ -98,9 +99,9 @@ def payload(samples, reward, trace_id):
     )
 
 
-async def settled():
+async def settled(model="m"):
     """Wait until the session has written what it had to: its calls come one after another."""
-    await connect().post(f"/v1/models/{await TrainingClient('m').model_id()}/train/open", {})
+    await connect().post(f"/v1/models/{await TrainingClient(model).model_id()}/train/open", {})
 
 
 def kept(store, trace_id):
@@ -204,6 +205,18 @@ async def test_nothing_is_kept_of_runs_that_are_unknown_others_or_not_what_is_on
     await settled()
     with store.read() as connection:
         assert connection.execute(tables.trainer_logprobs.select()).all() == []
+
+
+async def test_runs_from_which_two_models_learned_are_trained_on_by_both(store):
+    await make()
+    await make("other")
+    await make("third")
+    traces, _ = await recorded(store)
+    for model in ("m", "other"):
+        await TrainingClient(model).forward_backward(traces)
+        await settled(model)
+    for model, slugs in (("m", {"it"}), ("other", {"it"}), ("third", set())):
+        assert trained_on(store, tables.LOCAL_TEAM, [model], traces) == slugs
 
 
 async def test_a_run_that_is_played_again_loses_what_was_computed_of_it(store):

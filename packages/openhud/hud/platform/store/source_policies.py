@@ -24,7 +24,7 @@ _OWN = "jsonl"
 """Source whose runs OpenHUD recorded, in another store: nothing of them is redacted by default."""
 _OF_RUNS = (
     *(tables.steps, tables.samples, tables.spans, tables.outcomes, tables.trainer_logprobs),
-    tables.runs,
+    *(tables.trained_runs, tables.runs),
 )
 """Tables with rows of a run, its own last."""
 _REFERENCES = (

@@ -275,7 +275,14 @@ trainer_logprobs = sa.Table(
     # Reward that was trained on, and the version of its rule; NULL, NULL: none, or from a payload without a run.
     sa.Column("reward", sa.Float),
     sa.Column("reward_rule", sa.Integer),
-    sa.Index("trainer_logprobs_of_model", "model_id", "trace_id"),
+)
+
+trained_runs = sa.Table(
+    "trained_runs",
+    metadata,
+    # Runs over which a training pass of a model went, the newest or an earlier one.
+    sa.Column("model_id", sa.String(32), primary_key=True),
+    sa.Column("trace_id", sa.String(32), primary_key=True, index=True),
 )
 
 models = sa.Table(

@@ -51,8 +51,8 @@ def trained_on(
 
 
 def _learned(team: str, models: Collection[str]) -> sa.Select[Any]:
-    """Return the query of the runs over which a pass of one of these models went last."""
-    passes, theirs = tables.trainer_logprobs, tables.models
+    """Return the query of the runs over which a pass of one of these models went."""
+    passes, theirs = tables.trained_runs, tables.models
     ids = sa.select(theirs.c.id).where(theirs.c.team_id == team, theirs.c.slug.in_(models))
     return sa.select(passes.c.trace_id).where(passes.c.model_id.in_(ids))
 

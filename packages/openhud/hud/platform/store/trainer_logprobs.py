@@ -1,6 +1,6 @@
-"""Trainer logprobs of single tokens of runs, alongside the sampler's.
+"""Trainer logprobs of single tokens of runs, alongside the sampler's, and which models were trained on which runs.
 
-Only the newest training pass over a run is stored, so that all logprobs of a run are from the same weights.
+Only the logprobs of the newest training pass over a run are stored, so that all of a run are from the same weights.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class ComputedRun:
 def record_pass(
     store: Store, team: str, weights: PassWeights, computed: Sequence[ComputedRun]
 ) -> None:
-    """Store the logprobs of a pass over a team's runs, in one transaction; runs that are not recorded are skipped.
+    """Store the logprobs of a pass over a team's runs, and that the model was trained on them, in one transaction; runs that
+    are not recorded are skipped.
+
     A turn is assigned to the step with the same recorded output, in the order of the run.
     """
     by_trace: dict[str, list[ComputedRun]] = defaultdict(list)
@@ -57,7 +59,9 @@ def record_pass(
     with store.begin() as connection:
         for some in in_parts(traces):
             outputs_by_trace = _known_outputs(connection, team, some)
-            rules = _reward_rules(connection, some)
+            rules = _reward_rules(connection, team, some)
+            trained = [{"model_id": weights.model_id, "trace_id": trace} for trace in rules]
+            upsert(connection, tables.trained_runs, trained)
             rows = [
                 {
                     "trace_id": trace_id,
@@ -133,10 +137,14 @@ def _known_outputs(
     return by_trace
 
 
-def _reward_rules(connection: sa.Connection, traces: Sequence[str]) -> dict[str, int | None]:
-    """Return the versions of the rules of runs' rewards, by trace."""
+def _reward_rules(
+    connection: sa.Connection, team: str, traces: Sequence[str]
+) -> dict[str, int | None]:
+    """Return the versions of the rules of the rewards of a team's runs, by trace."""
     runs = tables.runs
-    query = sa.select(runs.c.trace_id, runs.c.reward_rule).where(runs.c.trace_id.in_(traces))
+    query = sa.select(runs.c.trace_id, runs.c.reward_rule).where(
+        runs.c.trace_id.in_(traces), runs.c.team_id == team
+    )
     return {row.trace_id: row.reward_rule for row in connection.execute(query)}
 
 
