@@ -1,5 +1,6 @@
 """Run passes for providers' models: requests go through as they are, and each answer is a step without a sample."""
 
+import asyncio
 import json
 
 import anthropic
@@ -11,7 +12,7 @@ from tests.platform.gateway.test_gateway_providers import ANSWER, HELLO, STREAM,
 from hud.client import connect, disconnect
 from hud.client.run_pass import RunLimits, run_pass
 from hud.environment import Environment
-from hud.trace import AgentStep
+from hud.trace import AgentStep, SamplingParams
 
 env = Environment("greetings")
 
@@ -130,3 +131,68 @@ async def test_a_limit_of_cost_ends_the_run(provider):
 
     run = await played(spending, limits=RunLimits(cost_usd=0.1))
     assert (run.reward, run.trace.stop_reason) == (1.0, "max_steps")
+
+
+class Obedient(StandIn):
+    """A provider that samples as many tokens as it may, a thousand without a limit, after a prompt of ten."""
+
+    async def __call__(self, scope, receive, send):
+        async def heard():
+            message = await receive()
+            if message["type"] == "http.request" and message.get("body"):
+                body = json.loads(message["body"])
+                limit = body.get("max_completion_tokens") or body.get("max_tokens") or 1000
+                usage = {"prompt_tokens": 10, "completion_tokens": limit}
+                self.pieces = [json.dumps({**ANSWER, "usage": usage}).encode()]
+            return message
+
+        await asyncio.sleep(0.1)
+        await super().__call__(scope, heard, send)
+
+
+async def at_once(access, count=8, **body):
+    """Make calls at once; returns the tokens of those that were answered."""
+
+    async def call():
+        try:
+            async with client_of(access) as client:
+                made = await client.chat.completions.create(model="gpt-x", messages=HELLO, **body)
+                return made.usage.completion_tokens
+        except openai.PermissionDeniedError:
+            return 0
+
+    return await asyncio.gather(*(call() for _ in range(count)))
+
+
+@pytest.mark.parametrize("stated", [{}, {"max_tokens": 40}, {"max_completion_tokens": 4000}])
+@pytest.mark.parametrize(
+    ("limits", "most"), [({"tokens": 90}, 90), ({"cost_usd": 0.02}, 100), ({"cost_usd": 0.06}, 300)]
+)
+async def test_calls_at_once_of_a_providers_model_stay_within_the_runs_limits(
+    provider, stated, limits, most
+):
+    provider.__class__ = Obedient
+    sampled = []
+
+    async def program(access):
+        sampled.extend(await at_once(access, **stated))
+        return "hi"
+
+    run = await played(program, limits=RunLimits(**limits))
+    assert run.trace.extra["model_calls"]["refused"] == sampled.count(0)
+    assert 0 < sum(sampled) <= most
+    costs = [step.usage.cost_usd for step in run.trace.steps if isinstance(step, AgentStep)]
+    # The prompt of the last call may pass the limit.
+    assert sum(costs) <= limits.get("cost_usd", 1.0) + 10 * 100 / 1e6
+
+
+async def test_a_bound_of_the_run_holds_for_a_request_that_is_passed_on(provider):
+    provider.__class__ = Obedient
+
+    async def program(access):
+        assert await at_once(access, 3, max_tokens=70) == [50, 50, 50]
+        assert await at_once(access, 3, max_tokens=30) == [30, 30, 30]
+        return "hi"
+
+    run = await played(program, sampling=SamplingParams(max_tokens=50))
+    assert run.reward == 1.0, run.error

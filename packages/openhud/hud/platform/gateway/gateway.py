@@ -27,7 +27,7 @@ from hud.platform.gateway.ledger import Ledger, Meter
 from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
 from hud.platform.gateway.pacing import Pacing
-from hud.platform.gateway.passthrough import PassThrough, reserve
+from hud.platform.gateway.passthrough import BYTES_OF_A_TOKEN, PassThrough, reserve
 from hud.platform.gateway.refusals import refusal_of
 from hud.platform.gateway.run_passes.passed_answer import PassedAnswer
 from hud.platform.gateway.run_passes.run_calls import RunCall, RunCalls
@@ -123,6 +123,7 @@ class Gateway:
             if who.run is not None and call.operation == "turn":
                 session = exchange.headers(dialect.session_headers)
                 run_call = await self.runs.begin(who, body.values, session)
+                run_call.prompt_tokens = len(raw) // BYTES_OF_A_TOKEN
             if who.run is not None:
                 self.limits.admit(who)
             name = _called_model(who, name)
@@ -155,7 +156,7 @@ class Gateway:
         finally:
             held.release()
             if run_call is not None:
-                await run_call.close(meter.completion_tokens)
+                await run_call.close(*_so_far(meter, run_call, target))
             self._note(
                 exchange, who, name, target, meter, call.action, time.perf_counter() - started
             )
@@ -180,6 +181,9 @@ class Gateway:
             exchange.observer = await PassedAnswer.observed(
                 exchange, dialect, body, target, run_call
             )
+            stated = dialect.stated_bounds(call.action, body.values)
+            bounds = [bound, await run_call.bound_of(stated, target)]
+            bound = min((most for most in bounds if most is not None), default=None)
         await self.passthrough.send(
             exchange, dialect, target, call.action, raw, body.values, meter, held, bound
         )
@@ -275,7 +279,7 @@ class Gateway:
             events = self.events(target, request, who, meter, held)
         else:
             local = isinstance(target, LocalModel)
-            sampled = await run_call.prepared(request, local=local)
+            sampled = await run_call.prepared(request, target, local=local)
             events = self.events(target, sampled, who, meter, held)
             events = run_call.recorded(events, request, target)
         if dialect.seals_thoughts:
@@ -386,6 +390,14 @@ class Gateway:
             tokens = self.metrics.tokens
             tokens.labels(shown, "prompt").inc(meter.prompt_tokens)
             tokens.labels(shown, "completion").inc(meter.completion_tokens)
+
+
+def _so_far(meter: Meter, call: RunCall, target: Target | None) -> tuple[int, float]:
+    """Return the tokens that a call has sampled, estimated where its provider has not said, and its cost in dollars."""
+    sampled = meter.completion_tokens or max(0, meter.guess - call.prompt_tokens)
+    prompt = meter.prompt_tokens or (call.prompt_tokens if meter.guess else 0)
+    cost = None if target is None else target.cost(prompt, sampled)
+    return sampled, cost or 0.0
 
 
 def _called_model(who: Identity, name: str) -> str:

@@ -148,12 +148,12 @@ class CallStore:
             raise refused
         return number
 
-    def sampled_tokens(self, pass_id: str) -> int:
-        """Return the number of tokens that the settled calls of a pass have sampled."""
+    def spent(self, pass_id: str) -> tuple[int, float]:
+        """Return the tokens that the settled calls of a pass have sampled, and their cost in dollars."""
         passes = tables.run_passes
-        query = sa.select(passes.c.tokens).where(passes.c.id == pass_id)
-        tokens: int = self._store.value(query) or 0
-        return tokens
+        query = sa.select(passes.c.tokens, passes.c.cost_usd).where(passes.c.id == pass_id)
+        row = self._store.row(query)
+        return (0, 0.0) if row is None else (row.tokens, row.cost_usd)
 
     def settle(self, grant: RunGrant, number: int, outcome: CallOutcome) -> None:
         """Record the outcome of a call. Raises `RunEndedError` if the run has ended: an answer is then not recorded."""
@@ -259,6 +259,11 @@ def over_tokens(limit: int) -> RunLimitError:
     return RunLimitError(f"This run may sample {limit:,} tokens.", "tokens")
 
 
+def over_cost(limit: float) -> RunLimitError:
+    """Return the error of a run whose dollars are used up."""
+    return RunLimitError(f"This run's model calls may cost {limit:g} dollars.", "cost")
+
+
 def _refuse_revoked(connection: sa.Connection, key_id: str | None) -> None:
     if key_id is None:
         return
@@ -282,7 +287,7 @@ def _over_limit(
     if grant.tokens is not None and row.tokens >= grant.tokens:
         return over_tokens(grant.tokens)
     if grant.cost_usd is not None and row.cost_usd >= grant.cost_usd:
-        return RunLimitError(f"This run's model calls may cost {grant.cost_usd:g} dollars.", "cost")
+        return over_cost(grant.cost_usd)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -15,10 +16,12 @@ import sqlalchemy as sa
 
 from hud.errors import HudError, PlatformError, StoreError
 from hud.inference.dialects.codec import Refusal
+from hud.inference.dialects.dialect import StatedBounds
 from hud.inference.dialects.events import Event, Finished, Turn, turns_of
 from hud.inference.dialects.request import GenerationRequest
 from hud.platform.access.identity import Identity
 from hud.platform.access.run_grant import RunGrant
+from hud.platform.gateway.ledger import LONGEST_ANSWER
 from hud.platform.gateway.refusals import refusal_of
 from hud.platform.gateway.run_passes.call_steps import (
     RunConversation,
@@ -33,6 +36,7 @@ from hud.platform.gateway.run_passes.call_store import (
     RunEndedError,
     RunLimitError,
     ended,
+    over_cost,
     over_tokens,
 )
 from hud.platform.gateway.run_passes.outcomes import REWRITES, run_result
@@ -40,7 +44,7 @@ from hud.platform.gateway.run_passes.sampling_override import overridden
 from hud.platform.gateway.turn_index import UNREAD, without_handles
 from hud.platform.store import Store
 from hud.platform.store.run_calls import unpacked
-from hud.trace import AgentStep, SamplingParams, now, parse_step
+from hud.trace import AgentStep, now, parse_step
 from hud.trace.sampled.call_samples import MODEL_CALL, expand_samples
 
 WATCH_SECONDS = 1.0
@@ -78,8 +82,12 @@ class RunCall:
         """True once the run has ended: the call is being cancelled."""
         self.settled: Future[None] = Future()
         self._owner = owner
+        self.prompt_tokens = 0
+        """Estimate of the prompt's tokens."""
         self.reserved = 0
-        """Tokens of the run that the call may sample, of a run with a limit."""
+        """Tokens that the call may sample, of a run with a limit."""
+        self.reserved_usd = 0.0
+        """Dollars that the call may cost, of a run with a limit."""
         self.started = now()
         self._overrides: list[str] = []
         self._last: CallOutcome | None = None
@@ -91,18 +99,24 @@ class RunCall:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
 
-    async def prepared(self, request: GenerationRequest, *, local: bool) -> GenerationRequest:
+    async def prepared(
+        self, request: GenerationRequest, target: PricedModel, *, local: bool
+    ) -> GenerationRequest:
         """Return the request as it is sampled; note what it carries of earlier calls."""
-        grant = self.grant
-        if self.side:
-            return await self.note(request)
-        changed, self._overrides = overridden(request, grant, self.number, local=local)
-        changed = await self.note(changed, restoring=local)
-        if grant.tokens is not None:
-            sampling = changed.sampling
-            most = await self._owner.reserve(self, grant.tokens, sampling, request.choices)
-            changed = replace(changed, sampling=replace(sampling, max_tokens=most))
-        return replace(changed, return_token_ids=local)
+        if not self.side:
+            request, self._overrides = overridden(request, self.grant, self.number, local=local)
+            request = replace(request, return_token_ids=local)
+        request = await self.note(request, restoring=local and not self.side)
+        sampling = request.sampling
+        most = await self._owner.reserve(self, sampling.max_tokens, request.choices, target)
+        return replace(request, sampling=replace(sampling, max_tokens=most))
+
+    async def bound_of(self, stated: StatedBounds, target: PricedModel) -> int | None:
+        """Return the most tokens of each answer of a request that is passed on; None: those that it states."""
+        limits = [stated.tokens, None if self.side else self.grant.sampling.get("max_tokens")]
+        wanted = min((limit for limit in limits if limit is not None), default=None)
+        most = await self._owner.reserve(self, wanted, stated.answers, target)
+        return None if most == stated.tokens else most
 
     async def note(
         self, request: GenerationRequest, *, restoring: bool = False
@@ -195,15 +209,16 @@ class RunCall:
         with suppress(StoreError):
             await self._settle(self._last)
 
-    async def close(self, tokens: int) -> None:
+    async def close(self, tokens: int, cost: float) -> None:
         """Record a call without an outcome, whose client has disconnected, or whose run has ended.
 
-        `tokens`: those sampled so far, which count against the run's limit.
+        `tokens`: those sampled so far, which count against the run's limit, as their `cost` in dollars does.
         """
         try:
             if not self.settled.done():
                 status: CallStatus = "cancelled" if self.ending else "gone"
-                outcome = self._last or CallOutcome(status, tokens=0 if self.side else tokens)
+                tokens = 0 if self.side else tokens
+                outcome = self._last or CallOutcome(status, tokens=tokens, cost_usd=cost)
                 with suppress(HudError):
                     await asyncio.shield(asyncio.ensure_future(self._settle(outcome)))
         finally:
@@ -298,28 +313,47 @@ class RunCalls:
         return call
 
     async def reserve(
-        self, call: RunCall, limit: int, sampling: SamplingParams, choices: int
-    ) -> int:
-        """Return the most tokens of each answer of a call, which are its own of the run's `limit` until it is settled.
+        self, call: RunCall, wanted: int | None, choices: int, target: PricedModel
+    ) -> int | None:
+        """Return the most tokens of each of `choices` answers; `wanted`: those of the program. None: no limit.
 
-        Waits while calls in progress here hold all that are left: calls at once sample no more than the limit. Raises
-        `RunLimitError` if none are left.
+        They, and their cost, are the call's own of the run's limits until it is settled. Waits while calls in progress here
+        hold all that is left: calls at once sample no more than the limit, and cost no more than it and one prompt. Raises
+        `RunLimitError` if nothing is left.
         """
-        pass_id = call.grant.pass_id
+        grant, price = call.grant, target.cost(0, 1)
+        tokens_limit = None if call.side else grant.tokens
+        cost_limit = None if price is None else grant.cost_usd
+        if tokens_limit is None and cost_limit is None:
+            return wanted
+        if wanted is None and cost_limit is not None:
+            wanted = LONGEST_ANSWER
         while True:
-            before = self._in_progress(pass_id)
-            sampled = await asyncio.to_thread(self.store.sampled_tokens, pass_id)
+            before = self._in_progress(grant.pass_id)
+            tokens, cost = await asyncio.to_thread(self.store.spent, grant.pass_id)
             with self._lock:
-                # Those that were settled meanwhile may be missing in the store's count.
-                others = (before | self._in_progress(pass_id)) - {call}
-                left = limit - sampled - sum(other.reserved for other in others)
-                if left > 0:
-                    most = sampling.most_tokens(max(1, left // choices))
-                    call.reserved = most * choices
+                # Those that were settled meanwhile may be missing in the store's counts.
+                others = (before | self._in_progress(grant.pass_id)) - {call}
+                left = _left(tokens_limit, tokens + sum(other.reserved for other in others))
+                left_usd = _left(cost_limit, cost + sum(other.reserved_usd for other in others))
+                most = int(min(math.inf if wanted is None else wanted, max(1, left / choices)))
+                expected = target.cost(call.prompt_tokens, most * choices) or 0.0
+                alone = not any(other.reserved_usd for other in others)
+                if left > 0 and (expected <= left_usd or (alone and left_usd > 0)):
+                    if price and expected > left_usd:
+                        most = min(most, max(1, int(left_usd / price / choices)))
+                    call.reserved = 0 if call.side else most * choices
+                    call.reserved_usd = min(left_usd, expected)
                     return most
-            holding = [asyncio.wrap_future(other.settled) for other in others if other.reserved]
+            holding = [
+                asyncio.wrap_future(other.settled)
+                for other in others
+                if (other.reserved if left <= 0 else other.reserved_usd)
+            ]
             if not holding:
-                raise over_tokens(limit)
+                if tokens_limit is not None and left <= 0:
+                    raise over_tokens(tokens_limit)
+                raise over_cost(cost_limit or 0.0)
             await asyncio.wait(holding, return_when=asyncio.FIRST_COMPLETED)
 
     def _in_progress(self, pass_id: str) -> set[RunCall]:
@@ -387,6 +421,10 @@ class RunCalls:
                     calls = [call for pass_id in over for call in self._open.get(pass_id, ())]
                 for call in calls:
                     call.cancel()
+
+
+def _left(limit: float | None, used: float) -> float:
+    return math.inf if limit is None else limit - used
 
 
 def _take(conversation: RunConversation, numbers: set[int], rows: Sequence[sa.Row[Any]]) -> None:
