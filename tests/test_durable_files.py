@@ -6,7 +6,16 @@ import ast
 
 import pytest
 
-from hud.durable_files import append_lines, make_folder, replaced_file, write_file, write_first
+from hud.durable_files import (
+    append_lines,
+    make_folder,
+    open_lock,
+    replaced_file,
+    write_file,
+    write_first,
+)
+from hud.errors import NotFoundError, StoreError
+from hud.platform.secrets import Secrets
 from tests.sources import CORE
 
 ROOMS = (*("benchmarks/baseline", "cli/platform", "client", "fleet", "platform", "trace", "train"),)
@@ -14,9 +23,8 @@ ROOMS = (*("benchmarks/baseline", "cli/platform", "client", "fleet", "platform",
 FLUSHED_LATER = {
     "client/archives.py": "an archive in memory or of an upload",
     "fleet/builds/archives.py": "part of a build",
-    "fleet/builds/build_cache.py": "part of a build, and locks",
+    "fleet/builds/build_cache.py": "part of a build",
     "fleet/builds/shared_packages.py": "part of a build",
-    "platform/environments/builder.py": "a lock",
     "platform/environments/packed_builds.py": "a temporary file",
     "platform/environments/virtual_environment.py": "part of a build",
     "platform/models/adapter_export.py": "an export into the caller's folder",
@@ -26,7 +34,6 @@ FLUSHED_LATER = {
     "platform/models/checkpoint_files.py": "part of a checkpoint",
     "platform/models/backend_models.py": "part of a model's base",
     "platform/store/blobs.py": "an upload to a bucket",
-    "benchmarks/baseline/baseline_file.py": "a lock",
     "train/monitoring/step_profile.py": "a trace at the path that a user names",
 }
 """Files that write by themselves: into a folder that is flushed as a whole, or what need not last."""
@@ -97,3 +104,33 @@ def test_rooms_that_write_into_a_home_write_durably():
 )
 def test_a_writer_is_noticed(code):
     assert writes(ast.parse(code))
+
+
+@pytest.mark.parametrize("broken", ["folder", "link"])
+def test_a_lock_that_is_no_file_is_one_sentence(tmp_path, broken):
+    path = tmp_path / "x.lock"
+    if broken == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "absent" / "lock")
+    with pytest.raises(StoreError, match=r"The lock .*x\.lock cannot be opened: .*\. Remove it"):
+        open_lock(path)
+
+
+def test_a_folder_in_the_place_of_a_file_is_one_sentence(tmp_path):
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(StoreError, match=r"a\.json is a folder where a file belongs\."):
+        write_file(tmp_path / "a.json", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"], "nothing is left over"
+
+
+def test_a_secret_that_is_a_folder_is_one_sentence(tmp_path):
+    secrets = Secrets(tmp_path, "team")
+    place = tmp_path / "secrets" / "team" / "MY_API_KEY"
+    place.mkdir(parents=True)
+    for change in (lambda: secrets.set("MY_API_KEY", "v"), lambda: secrets.remove("MY_API_KEY")):
+        with pytest.raises(StoreError, match="MY_API_KEY is a folder"):
+            change()
+    place.rmdir()
+    with pytest.raises(NotFoundError, match="no key MY_API_KEY"):
+        secrets.remove("MY_API_KEY")

@@ -196,3 +196,10 @@ async def test_shipped_references_are_what_the_solvers_get():
         job = await measure_reference(found, some, reference)
         for run in job.runs:
             assert before.references_on(run.slug)[reference] == run.reward
+
+
+def test_a_lock_that_is_a_folder_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path))
+    own_path("made").with_suffix(".lock").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"The lock .*made\.lock cannot be opened"):
+        change("made/one", lambda file: file)

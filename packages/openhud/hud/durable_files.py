@@ -25,7 +25,8 @@ PRIVATE = 0o600
 def replaced_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Provide a new file, which replaces `path` when the block ends; an exception leaves `path` as it was.
 
-    The folder is created where it is missing. `mode` is that of the new file, reduced by the umask.
+    The folder is created where it is missing. `mode` is that of the new file, reduced by the umask. Raises `StoreError` if
+    `path` is a folder.
     """
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
@@ -36,6 +37,8 @@ def replaced_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except IsADirectoryError:
+        raise StoreError(f"{path} is a folder where a file belongs. Move it away.") from None
     finally:
         temporary.unlink(missing_ok=True)
     flush_folder(path.parent)
@@ -45,6 +48,16 @@ def write_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a whole file durably; see `replaced_file`."""
     with replaced_file(path, mode) as file:
         file.write(content)
+
+
+def open_lock(path: Path) -> IO[str]:
+    """Open the file of a lock, which is created where it is missing. Raises `StoreError` for what cannot be opened as one."""
+    try:
+        return path.open("w")
+    except OSError as error:
+        raise StoreError(
+            f"The lock {path} cannot be opened: {error.strerror}. Remove it, or make it writable."
+        ) from None
 
 
 def write_first(path: Path, content: bytes, mode: int = 0o666) -> None:

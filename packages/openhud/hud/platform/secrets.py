@@ -44,7 +44,7 @@ class Secrets:
         write_file(self._folder / name, value.encode("ascii"), PRIVATE)
 
     def remove(self, name: str) -> None:
-        """Delete a key of the team. Raises `NotFoundError` for an unknown name."""
+        """Delete a key of the team. Raises `NotFoundError` for an unknown name, `StoreError` for what is no file."""
         _check_name(name)
         try:
             (self._folder / name).unlink()
@@ -52,6 +52,8 @@ class Secrets:
             raise NotFoundError(
                 f"Your team has no key {name}; hud secrets list shows its keys."
             ) from None
+        except IsADirectoryError:
+            raise StoreError(f"{self._folder / name} is a folder. Move it away.") from None
 
     def get(self, name: str) -> str | None:
         """Return a key for an address that the team chose."""

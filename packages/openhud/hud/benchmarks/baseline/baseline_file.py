@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hud import settings
 from hud.benchmarks.registry import shipped_baseline
-from hud.durable_files import make_folder, read_regular, write_file
+from hud.durable_files import make_folder, open_lock, read_regular, write_file
 from hud.errors import StoreError
 
 
@@ -113,7 +113,7 @@ def change(benchmark: str, changed: Callable[[BaselineFile], BaselineFile]) -> P
     """Change this user's own file, one process at a time; returns its path. What it held is never lost to a crash."""
     path = own_path(benchmark)
     make_folder(path.parent)
-    with path.with_suffix(".lock").open("w") as lock:
+    with open_lock(path.with_suffix(".lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         written = changed(_read(path)).model_dump_json(indent=1, exclude_defaults=True)
         write_file(path, f"{written}\n".encode())

@@ -22,7 +22,7 @@ from typing import Any
 
 from hud import exact_json
 from hud.client import Client
-from hud.durable_files import rename_folder
+from hud.durable_files import open_lock, rename_folder
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.containers.images import has_image, load_image
 from hud.fleet.builds.archives import unpack
@@ -180,6 +180,6 @@ def _make_venv(scratch: Path, place: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
+    with open_lock(path) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud import exact_json
 from hud.client.presence import presence
-from hud.durable_files import PRIVATE, flush_folder, flush_tree, make_folder, write_file
+from hud.durable_files import PRIVATE, flush_folder, flush_tree, make_folder, open_lock, write_file
 from hud.environment.sources.declarations import declared_names, entry_of
 from hud.errors import HudError, UsageError
 from hud.fleet.builds.archives import unpack
@@ -275,7 +275,7 @@ def _alike(name: str, other: str) -> bool:
 async def _alone(path: Path) -> AsyncIterator[None]:
     """Be the only builder that works on a folder, of however many servers share the disk."""
     make_folder(path.parent)
-    with path.open("w") as lock:
+    with open_lock(path) as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
