@@ -112,7 +112,7 @@ def node(name, parent=None, *, active=False, pruned=False, reward=0.5):
     return {
         "id": name, "name": name, "prev_model_checkpoint_id": parent, "is_active": active, "pruned": pruned,
         "metrics": {"loss:sum": -1.0, "action_tokens:sum": 10.0}, "mean_reward": reward, "loss_fn": "ppo",
-        "step": 1, "training_step": None, "promotion": None,
+        "step": 1, "training_step": None, "promotion": None, "system_prompt": None,
     }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def test_settings_of_rollouts_have_the_names_of_python():
     """`hud eval`, `hud train`, its TOML file and `Taskset.run` agree."""
     given = set(inspect.signature(Taskset.run).parameters) & set(TrainConfig.model_fields)
     given.remove("agent")  # An argument of `hud eval`.
-    assert given == {"group", "max_concurrent", "rollout_timeout", "runtime"}
+    assert given == {"group", "judge", "max_concurrent", "rollout_timeout", "runtime"}
     for path in ("eval", "train"):
         options = {name for one in command(path).params for name in one.opts}
         assert {f"--{name.replace('_', '-')}" for name in given} <= options

@@ -106,6 +106,8 @@ def test_a_folder_without_a_template_is_told(tmp_path):
 class Writing:
     """A policy that samples a given text, and keeps its prompts."""
 
+    system_prompt = None
+
     def __init__(self, chat, text):
         self.chat, self.prompts = chat, []
         self._ids = chat.encode(text)
