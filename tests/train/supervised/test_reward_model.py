@@ -233,9 +233,7 @@ def test_the_accuracy_counts_equal_rewards_a_half_and_has_an_interval_over_tasks
 def test_a_tasks_pairs_are_all_trained_on_or_all_held_out(count, share, seed):
     trace = SimpleNamespace(steps=[], content="")
     examples = [
-        SimpleNamespace(
-            task=SimpleNamespace(template=("e", "t"), complete={"n": place // 2}), trace=trace
-        )
+        SimpleNamespace(task=SimpleNamespace(key=("t", place // 2)), trace=trace)
         for place in range(count)
     ]
     pairs = [Pair(place, place) for place in range(count)]
