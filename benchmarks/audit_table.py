@@ -39,7 +39,7 @@ SAMPLES: dict[str, dict[str, tuple[int, str]]] = {
     },
 }
 """Tasks that are audited of each file of an example, and the agent that does the work."""
-SCREENS = ("autonomy-10", "miniwob", "sheetbench-50")
+SCREENS = ("autonomy-10", "miniwob", "sheetbench-50", "terminal-12")
 """Graded on what was done, not on an answer: of the exploits without tools, `nothing` says what all of them do."""
 SCREEN = ("--exploits", "nothing,calls,reach", "--max-concurrent", "3", "--rollout-timeout", "300")
 MOST = 20
