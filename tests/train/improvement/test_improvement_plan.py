@@ -3,12 +3,12 @@
 import pytest
 
 from hud.errors import UsageError
+from hud.train.budgeted.budget import Budget
 from hud.train.improvement.config import ImproveConfig, make_improve_config
 from hud.train.improvement.measurement import Standing, standing_of
 from hud.train.improvement.plan import measured_rollouts, planned, reason_to_skip
 from hud.train.improvement.report import ImprovementReport, RungReport, report_of
 from hud.train.improvement.trained_rungs import gain_of_part
-from hud.train.planning.budget import Budget
 from hud.train.prompt_search.judgement import Judgement
 
 

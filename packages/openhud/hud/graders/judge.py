@@ -30,7 +30,7 @@ _NEWER = "max_completion_tokens"
 """Name of the limit of tokens for models that refuse `max_tokens`, and name this one in their refusal."""
 _LIMITS = ("max_tokens", _NEWER)
 _REPLY_TOKENS = 1024
-_REFUSES_CONTENT = (400, 413, 422)
+REFUSES_CONTENT = (400, 413, 422)
 """HTTP statuses that refuse the content of a request, not its sender."""
 
 
@@ -154,7 +154,7 @@ class _Judge:
             reply = await client.post(f"{self.url.rstrip('/')}/chat/completions", json=body)
             while reply.status_code in (400, 422) and _without_refused_limit(body, reply.text):
                 reply = await client.post(f"{self.url.rstrip('/')}/chat/completions", json=body)
-            if reply.status_code in _REFUSES_CONTENT:
+            if reply.status_code in REFUSES_CONTENT:
                 return f"The judge {self.model!r} at {self.url} refused the request: {reply.text[:200]!r}."
             reply.raise_for_status()
         except (httpx.HTTPError, ValueError) as error:

@@ -10,9 +10,7 @@ import httpx
 from hud import settings
 from hud.errors import GraderFault
 from hud.graders.grader import Grader
-
-_REFUSES_CONTENT = (400, 413, 422)
-"""HTTP statuses that refuse the content of a request, not its sender."""
+from hud.graders.judge import REFUSES_CONTENT
 
 
 class RewardModelGrader(Grader):
@@ -59,7 +57,7 @@ async def _reward(client: httpx.AsyncClient, url: str, question: str, answer: st
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     try:
         reply = await client.post(url, json={"conversations": [{"messages": messages}]})
-        if reply.status_code in _REFUSES_CONTENT:
+        if reply.status_code in REFUSES_CONTENT:
             return reply.text[:200]
         reply.raise_for_status()
         reward = float(reply.json()["rewards"][0])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 from hud.eval.run import Run
 from hud.graders.quoted_json import object_with
 from hud.review.claims import UnreadableReply
+from hud.review.judge_method import Method
 from hud.review.reviewer import DATA
 from hud.review.shown_run import shortened, shown_steps
 from hud.trace import Step
 
-Method = Literal["scores", "ranking", "pairwise"]
-METHODS: tuple[Method, ...] = get_args(Method)
 DEFAULT_CRITERIA = (("It does what the task asks for.", 3.0), ("It takes no needless steps.", 1.0))
 _REPLIES: dict[Method, str] = {
     "scores": """Score each run from 0 to 1 on each criterion, in their order. Runs that differ in quality get different scores: a large

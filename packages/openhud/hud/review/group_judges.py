@@ -19,7 +19,8 @@ from hud.errors import ContextOverflow
 from hud.eval.judging.group_judge import Judgement
 from hud.eval.run import Run
 from hud.exchange.supervision import conversation_of
-from hud.review.comparison_requests import Method, document, instructions, values_of
+from hud.review.comparison_requests import document, instructions, values_of
+from hud.review.judge_method import Method
 from hud.review.position_bias import PositionBias
 from hud.review.reviewer import LEAST_TEXT, Reviewer
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from hud.agents.agent_forms import as_agent, is_file
 from hud.client import Client
 from hud.errors import NotFoundError, UsageError
-from hud.review.comparison_requests import DEFAULT_CRITERIA, Method
+from hud.review.comparison_requests import DEFAULT_CRITERIA
 from hud.review.group_judges import (
     FunctionJudge,
     Judging,
@@ -23,6 +23,7 @@ from hud.review.group_judges import (
     RelativeJudge,
     RewardModelJudge,
 )
+from hud.review.judge_method import Method
 from hud.review.reviewer import Reviewer
 
 

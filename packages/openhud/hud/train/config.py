@@ -19,6 +19,7 @@ from hud.agents.context_window import ContextPolicy, check_compaction
 from hud.errors import UsageError
 from hud.learning.losses.config import parse_loss
 from hud.learning.wire_types import MOST_DATUMS, AdvantageOptions, FailedRuns
+from hud.review.judge_method import Method
 from hud.trace import ReasoningEffort
 from hud.train.backends.registered import PLATFORM, backend_named
 from hud.train.monitoring.alarms import Bands
@@ -87,7 +88,7 @@ class TrainConfig(RunSettings):
     judge: str | None = None
     """Judge of groups: a model, a reward model, or path.py:name, a function of `runs`, that grades all runs of a task together. Held-out
     scores stay the environment's."""
-    judge_by: Literal["scores", "ranking", "pairwise"] | None = None
+    judge_by: Method | None = None
     """Way in which a model compares the runs. Default: scores, from 0 to 1 by each criterion."""
     criteria: list[str] = Field(default_factory=list)
     """Criteria of a judge that is a model, as TEXT or TEXT=WEIGHT."""

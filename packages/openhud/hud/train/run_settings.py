@@ -1,4 +1,4 @@
-"""`RunSettings`: the settings that every training run has: optimizer, playing, held-out scores, checkpoints, records."""
+"""`ExperimentSettings`: settings with an identity. `RunSettings`: those of every training run: optimizer, playing, held-out scores, records."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 from dataclasses import fields
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
+from hud.errors import UsageError
 from hud.learning.schedules import ScheduleName, learning_rate
 from hud.learning.wire_types import OptimizerName
 from hud.trace import ReasoningEffort
@@ -39,21 +40,51 @@ _NOT_THE_EXPERIMENT = frozenset(
 )
 
 
-class RunSettings(BaseModel):
-    """Settings of a training run, by reward or supervised."""
+class ExperimentSettings(BaseModel):
+    """Settings of a command that a repeated call continues: equal fingerprints are the same experiment."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    empty_steps: ClassVar[bool] = True
-    """True if a step may leave the weights as they are; it then has no checkpoint."""
+    changeable: ClassVar[frozenset[str]]
+    """Settings of which a change continues the same experiment."""
 
     _data: str = PrivateAttr(default="")
     """Digest of the data that no setting names."""
 
     model: str
-    """Slug or id of the trained model."""
+    """Slug or id of the model."""
     tasks: str = ""
     """Tasks: a file or folder that `Taskset.from_file` reads. Python callers may pass a Taskset."""
+
+    def on(self, *data: str) -> Self:
+        """Return a copy whose fingerprint depends on the data, too: tasks or runs that no setting names."""
+        copied = self.model_copy()
+        copied._data = hashlib.sha256("\n".join(data).encode()).hexdigest()
+        return copied
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a digest, equal for configurations of the same experiment, however long."""
+        content = self.model_dump_json(exclude=set(self.changeable)) + self._data
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @classmethod
+    def checked(cls, values: dict[str, Any], where: str) -> Self:
+        """Return validated settings; raises `UsageError`, with the first problem, which begins with `where`."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            name = "".join(f"{part}: " for part in problem["loc"])
+            raise UsageError(f"{where}: {name}{problem['msg']}.") from None
+
+
+class RunSettings(ExperimentSettings):
+    """Settings of a training run, by reward or supervised."""
+
+    changeable: ClassVar[frozenset[str]] = _NOT_THE_EXPERIMENT
+    empty_steps: ClassVar[bool] = True
+    """True if a step may leave the weights as they are; it then has no checkpoint."""
 
     lr: float = Field(default=1e-4, gt=0)
     """Peak learning rate. Default: 1e-5 for full fine-tuning of a pretrained model, 1e-4 for adapters and tiny models."""
@@ -160,15 +191,3 @@ class RunSettings(BaseModel):
             warmup=self.warmup_steps,
             floor=self.lr_floor,
         )
-
-    def on(self, *data: str) -> Self:
-        """Return a copy whose fingerprint depends on the data, too: tasks or runs that no setting names."""
-        copied = self.model_copy()
-        copied._data = hashlib.sha256("\n".join(data).encode()).hexdigest()
-        return copied
-
-    @property
-    def fingerprint(self) -> str:
-        """Return a digest, equal for configurations of the same experiment, however long."""
-        content = self.model_dump_json(exclude=set(_NOT_THE_EXPERIMENT)) + self._data
-        return hashlib.sha256(content.encode()).hexdigest()[:16]

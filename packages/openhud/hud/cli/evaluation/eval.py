@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hud.cli.command_line import EvalCommand
     from hud.environment.templates.task import Provider
     from hud.eval import RunSummary, Taskset
-    from hud.review.comparison_requests import Method
+    from hud.review.judge_method import Method
 
 ON_THIS_MACHINE = ("local", "fork", "subprocess")
 """Runtimes in which tools execute on this machine."""

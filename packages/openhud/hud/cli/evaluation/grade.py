@@ -14,7 +14,7 @@ from hud.cli.main import INTERRUPTED
 if TYPE_CHECKING:
     from hud.eval import Job
     from hud.eval.regrading.regraded_job import Regrading
-    from hud.review.comparison_requests import Method
+    from hud.review.judge_method import Method
 
 MOST_CHANGES = 20
 """Changed rewards that are printed."""

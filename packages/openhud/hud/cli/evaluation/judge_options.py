@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-if TYPE_CHECKING:
-    from hud.review.comparison_requests import Method
-    from hud.review.group_judges import RelativeJudge
+from hud.review.judge_method import Method
 
-METHODS = ("scores", "ranking", "pairwise")
+if TYPE_CHECKING:
+    from hud.review.group_judges import RelativeJudge
 
 
 def judge_options(function: Any) -> Any:
@@ -30,7 +29,7 @@ def judge_options(function: Any) -> Any:
         ),
         click.option(
             "--judge-by",
-            type=click.Choice(METHODS),
+            type=click.Choice(get_args(Method)),
             help="How a model compares the runs.  [default: scores]",
         ),
         click.option(

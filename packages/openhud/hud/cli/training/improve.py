@@ -22,13 +22,6 @@ HELD = 1
 _REPEATED = {"held_out": "TASKS", "against": "MODEL", "skip": "RUNG"}
 
 
-class _Notes(Reporter):
-    """Reporter with a line for each note."""
-
-    def note(self, text: str) -> None:
-        console().print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def _improve_options(function: Any) -> Any:
     from hud.train.improvement.config import ImproveConfig
 
@@ -71,6 +64,7 @@ def command(dry_run: bool, fresh: bool, as_json: bool, **options: Any) -> int:
 
 async def _improve(config: ImproveConfig, *, fresh: bool, as_json: bool) -> int:
     from hud.cli.training.reflector import reflector_of
+    from hud.cli.training.search_lines import Notes
     from hud.eval import StopSignal
     from hud.train.improvement.ladder import improve
 
@@ -79,7 +73,7 @@ async def _improve(config: ImproveConfig, *, fresh: bool, as_json: bool) -> int:
         report = await improve(
             config,
             reflector=reflector_of(config.reflector),
-            reporter=Reporter() if as_json else _Notes(),
+            reporter=Reporter() if as_json else Notes(console()),
             stop=stop,
             fresh=fresh,
         )
@@ -95,7 +89,8 @@ async def _improve(config: ImproveConfig, *, fresh: bool, as_json: bool) -> int:
 def _print_plan(config: ImproveConfig, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from hud.train.improvement.ladder import plan_of, splits_of
+    from hud.train.budgeted.splits import splits_of
+    from hud.train.improvement.ladder import plan_of
     from hud.train.improvement.plan import reason_to_skip
 
     splits = splits_of(config)
@@ -126,6 +121,8 @@ def _print_plan(config: ImproveConfig, *, as_json: bool) -> None:
 
 
 def _tell(report: ImprovementReport) -> None:
+    from hud.train.budgeted.budget import Spent
+
     out = console()
     out.print()
     shown = table("rung", "gain on held-out tasks", "rollouts", "seconds", "result")
@@ -147,10 +144,8 @@ def _tell(report: ImprovementReport) -> None:
         out.print(
             f"At the start {number(standing.mean)} on {standing.tasks} training tasks, best of {standing.group} {number(standing.best)}."
         )
-    spent = report.spent
-    money = f", {spent['usd']:.4f} USD" if spent["usd"] else ""
     out.print(
-        f"Spent {spent['rollouts']:,} rollouts, {spent['seconds']:,.0f} s{money} of {report.budget}. "
+        f"Spent {Spent(**report.spent)} of {report.budget}. "
         f"Intervals of single comparisons at {1 - 0.05 / report.looks:.2%}: {report.looks} rungs share the error of 5%.",
         markup=False,
     )

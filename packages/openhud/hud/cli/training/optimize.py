@@ -79,6 +79,8 @@ async def _search(config: PromptSearchConfig, *, fresh: bool, as_json: bool) -> 
 
 def tell_search(report: PromptReport) -> None:
     """Print the result of a search."""
+    from hud.train.budgeted.budget import Spent
+
     out = console()
     out.print(
         f"\n{count(report.iterations, 'iteration')}, {count(report.accepted, 'proposal')} accepted; "
@@ -95,12 +97,7 @@ def tell_search(report: PromptReport) -> None:
         )
         for reason in judgement.reasons:
             out.print(f"  {reason}", markup=False)
-    spent = report.spent
-    money = f", {spent['usd']:.4f} USD" if spent.get("usd") else ""
-    out.print(
-        f"  spent    {spent['rollouts']:,} rollouts, {spent['seconds']:,.0f} s{money} of {report.budget}",
-        markup=False,
-    )
+    out.print(f"  spent    {Spent(**report.spent)} of {report.budget}", markup=False)
     if report.promoted:
         out.print(f"{report.model} serves the prompt: hud models prompt {report.model}")
     elif report.checkpoint_id is not None:

@@ -1,4 +1,4 @@
-"""Progress of `hud optimize`: a line for each iteration."""
+"""Progress of `hud improve`: a line for each note; of `hud optimize`: also one for each iteration."""
 
 from __future__ import annotations
 
@@ -9,11 +9,22 @@ from hud.eval.results.intervals import with_interval
 from hud.train.monitoring.progress import Reporter, Score
 
 
-class SearchLines(Reporter):
-    """Reporter with a plain line for each iteration."""
+class Notes(Reporter):
+    """Reporter with a plain line for each note."""
+
+    def __init__(self, out: Console) -> None:
+        self.out = out
+
+    def note(self, text: str) -> None:
+        self.out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class SearchLines(Notes):
+    """Reporter with a plain line for each iteration, too."""
 
     def __init__(self, model: str, out: Console) -> None:
-        self.model, self.out = model, out
+        super().__init__(out)
+        self.model = model
 
     def started(self, run_id: str, first_step: int, steps: int) -> None:
         del steps
@@ -33,6 +44,3 @@ class SearchLines(Reporter):
     def scored(self, score: Score) -> None:
         which = "with the best prompt" if score.step else "with the model's own prompt"
         self.note(f"held-out {which}  {with_interval(score.mean, score.low, score.high)}")
-
-    def note(self, text: str) -> None:
-        self.out.print(text, markup=False, highlight=False, soft_wrap=True)

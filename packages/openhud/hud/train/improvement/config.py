@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from hud.errors import UsageError
+from hud.train.budgeted.settings import BudgetedSettings
 from hud.train.config import TrainConfig
 
 RungName = Literal["prompt", "imitate", "distil", "reinforce"]
 RUNGS: tuple[RungName, ...] = ("prompt", "imitate", "distil", "reinforce")
 """Rungs in the order in which they are climbed: from the cheapest change to the dearest."""
-# Settings of execution and length: changing them continues the same improvement.
-_NOT_THE_EXPERIMENT = frozenset({"budget", "hour_price", "max_concurrent", "rollout_timeout"})
 
 
-class ImproveConfig(BaseModel):
+class ImproveConfig(BudgetedSettings):
     """An improvement of a policy within a budget."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    model: str
-    """Slug or id of the model."""
-    tasks: str = ""
-    """Training tasks: a file or folder. Python callers may pass a Taskset."""
-    budget: str
-    """Most money, time or rollouts of all rungs together, such as 5usd, 2h or 5000rollouts; several with commas."""
-    hour_price: float | None = Field(default=None, gt=0)
-    """Dollars for an hour of this machine; a budget of money needs it for a model that is sampled here."""
-    held_out: list[str] = Field(default_factory=list)
-    """Held-out tasks that judge every rung: files, folders, or `benchmark:NAME`."""
-    held_out_share: float = Field(default=0.4, gt=0, lt=1)
-    """Without held-out tasks: share of the tasks that is held out, chosen by the seed."""
     skip: list[RungName] = Field(default_factory=list)
     """Rungs that are not climbed: prompt, imitate, distil, reinforce."""
     reflector: str | None = None
@@ -58,20 +41,6 @@ class ImproveConfig(BaseModel):
     """Learning rate of imitation; None: the default of `hud train --from`."""
     eval_group: int = Field(default=3, ge=1)
     """Runs of each held-out task, for each comparison."""
-    min_gain: float = Field(default=0.0, ge=0)
-    """Gain of mean held-out reward to exceed."""
-    max_turns: int = Field(default=10, ge=1)
-    """Maximum model calls of a run."""
-    max_tokens: int = Field(default=256, ge=1)
-    """Maximum tokens of a turn."""
-    runtime: str = "local"
-    """`local` (in this process), `fork`, `subprocess` or `tcp://host:port`."""
-    max_concurrent: int = Field(default=64, ge=1)
-    """Concurrent rollouts."""
-    rollout_timeout: float = Field(default=600.0, gt=0)
-    """Seconds."""
-    seed: int = 0
-    """Seed of every random choice."""
 
     @property
     def rungs(self) -> list[RungName]:
@@ -89,23 +58,7 @@ class ImproveConfig(BaseModel):
         """The settings of rollouts with a model."""
         return TrainConfig(model=model, eval_group=self.eval_group, **self.shared)
 
-    @property
-    def shared(self) -> dict[str, Any]:
-        """Settings that all rungs have."""
-        names = ("max_turns", "max_tokens", "runtime", "max_concurrent", "rollout_timeout", "seed")
-        return {name: getattr(self, name) for name in names}
-
-    def fingerprint(self, *data: str) -> str:
-        """Return a digest, equal for configurations of the same improvement on the same data."""
-        content = self.model_dump_json(exclude=set(_NOT_THE_EXPERIMENT)) + "\n".join(data)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
-
 
 def make_improve_config(values: dict[str, Any]) -> ImproveConfig:
-    """Return a validated configuration; raises `UsageError` with the first error."""
-    try:
-        return ImproveConfig(**values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = "".join(f"{part}: " for part in problem["loc"])
-        raise UsageError(f"The improvement: {name}{problem['msg']}.") from None
+    """Return a validated configuration; raises `UsageError` with the first problem."""
+    return ImproveConfig.checked(values, "The improvement")

@@ -27,6 +27,8 @@ from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
+from hud.train.budgeted.budget import SAFETY, Account, Budget, Spent, parse_budget
+from hud.train.budgeted.splits import Splits, splits_of
 from hud.train.improvement.config import ImproveConfig, RungName
 from hud.train.improvement.measurement import Standing, standing_of
 from hud.train.improvement.plan import PlannedRung, measured_rollouts, planned, reason_to_skip
@@ -40,12 +42,10 @@ from hud.train.improvement.report import (
 from hud.train.improvement.trained_rungs import climb_by_imitation, climb_by_steps
 from hud.train.monitoring.command_record import CommandRecord
 from hud.train.monitoring.progress import Reporter
-from hud.train.planning.budget import SAFETY, Account, Spent, parse_budget
 from hud.train.prompt_search.config import PromptSearchConfig
 from hud.train.prompt_search.judgement import Judgement
-from hud.train.prompt_search.search import refuse_unusable, search_prompt, split_tasks
-from hud.train.rollouts.held_out import held_out_sets
-from hud.train.rollouts.sampling import Rollouts, load_tasks
+from hud.train.prompt_search.search import search_prompt
+from hud.train.rollouts.sampling import Rollouts
 from hud.train.rollouts.scoring import promote
 from hud.train.rollouts.seeds import seed_of
 
@@ -56,30 +56,6 @@ if TYPE_CHECKING:
 
 KIND = "improvement"
 WATCHED_EVERY_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Training tasks, and held-out ones."""
-
-    tasks: list[Task]
-    held_out: list[Task]
-
-
-def splits_of(
-    config: ImproveConfig,
-    tasks: Taskset | None = None,
-    held_out: Taskset | Sequence[Taskset] | None = None,
-) -> Splits:
-    """Return the tasks of a configuration, or those given. Raises `UsageError` for too few, and for tasks that are in both."""
-    return Splits(
-        *split_tasks(
-            load_tasks(tasks, config.tasks, "tasks"),
-            held_out_sets(held_out, config.held_out),
-            config.held_out_share,
-            config.seed,
-        )
-    )
 
 
 def plan_of(config: ImproveConfig, splits: Splits) -> tuple[int, list[PlannedRung]]:
@@ -108,14 +84,13 @@ async def improve(
     client, reporter, stop = connect(), reporter or Reporter(), stop or StopSignal()
     splits = splits_of(config, tasks, held_out)
     row = await client.get("/v2/models/resolve", params={"model": config.model})
-    refuse_unusable(config, row)
+    config.refuse_unusable(row)
     for other in (*config.against, *([config.teacher] if config.teacher else [])):
         await client.get("/v2/models/resolve", params={"model": other})
     if runtime is None:
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
-        runtime = training_runtime(config.runtime, [*splits.tasks, *splits.held_out])
-    data = [repr(task.identity) for task in (*splits.tasks, *splits.held_out)]
+        runtime = training_runtime(config.runtime, splits.every)
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
         stack.push_async_callback(as_runtime(runtime).aclose)
@@ -124,7 +99,7 @@ async def improve(
             KIND,
             config.model_dump(mode="json"),
             row,
-            config.fingerprint(*data),
+            config.on(*splits.data).fingerprint,
             fresh=fresh,
             promotes=True,
         )
@@ -204,6 +179,7 @@ class Ladder:
         return await self._report()
 
     def _stopped(self) -> bool:
+        # A method: a type checker takes an attribute to stay as it was asked before.
         return self.stop.stopping
 
     async def _climb(self, rung: PlannedRung, later: list[PlannedRung]) -> None:
@@ -234,14 +210,7 @@ class Ladder:
             if climbed is None:
                 return  # Interrupted: the same command goes on here.
             report = climbed
-        spent = self.account.spent
-        report.spent = asdict(
-            Spent(
-                spent.rollouts - before.rollouts,
-                spent.usd - before.usd,
-                spent.seconds - before.seconds,
-            )
-        )
+        report.spent = asdict(self.account.spent - before)
         self.rungs.append(report)
         rows = [{**asdict(ended), "sentence": ended.sentence} for ended in self.rungs]
         await self.record.change(rungs=rows, spent=self.account.record())
@@ -320,16 +289,16 @@ class Ladder:
 
     async def _search(self, rung: PlannedRung, rate: float) -> RungReport | None:
         """Search a prompt within the rung's share."""
-        config, left = self.config, self.account.seconds_left
-        comparison = 2 * rung.judged
-        limits = [f"{rung.most + comparison}rollouts"]
-        if left is not None:
-            limits.append(f"{max(1.0, left):.0f}s")
-        if self.account.budget.usd is not None:
-            limits.append(f"{max(1e-6, self.account.budget.usd - self.account.spent.usd):.6f}usd")
+        config, account = self.config, self.account
+        left, usd = account.seconds_left, account.budget.usd
+        share = Budget(
+            rollouts=rung.most + 2 * rung.judged,
+            usd=None if usd is None else max(1e-6, usd - account.spent.usd),
+            seconds=None if left is None else max(1.0, left),
+        )
         search = PromptSearchConfig(
             model=config.model,
-            budget=",".join(limits),
+            budget=str(share),
             hour_price=config.hour_price,
             reflector=config.reflector,
             eval_group=config.eval_group,
@@ -360,11 +329,7 @@ class Ladder:
         judged = report.judgement
         if judged is None:
             return RungReport("prompt", "stopped", report.note, report.iterations)
-        side = 1 if judged.promoted else 0
-        checkpoint = report.checkpoint_id if judged.promoted else self.head
-        mean = judged.after if judged.promoted else judged.before
-        head = {"checkpoint": checkpoint, "job": judged.jobs[side], "mean": mean}
-        await self.record.change(head=head, checkpoint=checkpoint)
+        await self._keep_head(judged, report.checkpoint_id)
         outcome: Outcome = "promoted" if judged.promoted else "held"
         reason = f"{report.accepted} of {report.iterations} proposals accepted"
         return RungReport("prompt", outcome, reason, report.iterations, judgement=judged)
@@ -432,12 +397,16 @@ class Ladder:
         judgement = Judgement.of(promotion, len(tasks))
         if head:
             judgement = replace(judgement, before=head["mean"])
-        side = 1 if judgement.promoted else 0
-        mean = judgement.after if judgement.promoted else judgement.before
-        checkpoint = promotion.decision["checkpoint_id"] if judgement.promoted else self.head
-        now_head = {"checkpoint": checkpoint, "job": judgement.jobs[side], "mean": mean}
-        await self.record.change(head=now_head, checkpoint=checkpoint)
+        await self._keep_head(judgement, promotion.decision["checkpoint_id"])
         return judgement
+
+    async def _keep_head(self, judgement: Judgement, candidate: str | None) -> None:
+        """Record the head after a judgement, with its job and mean on the held-out tasks, for the next comparison."""
+        promoted = judgement.promoted
+        checkpoint = candidate if promoted else self.head
+        mean = judgement.after if promoted else judgement.before
+        head = {"checkpoint": checkpoint, "job": judgement.jobs[promoted], "mean": mean}
+        await self.record.change(head=head, checkpoint=checkpoint)
 
     async def _fork(self, rung: RungName) -> str:
         """Return the rung's fork of the head, made once."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hud.train.budgeted.budget import Budget
     from hud.train.improvement.config import ImproveConfig, RungName
     from hud.train.improvement.measurement import Standing
-    from hud.train.planning.budget import Budget
 
 LIKELY = 0.5
 """Share of the most that a rung may gain which is expected of it before it is climbed."""

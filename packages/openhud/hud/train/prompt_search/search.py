@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from statistics import fmean
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hud.agents.agent_forms import as_agent
 from hud.client import connect
@@ -30,14 +30,14 @@ from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
 from hud.review.reviewer import Reviewer
 from hud.trace import SamplingParams
+from hud.train.budgeted.budget import Account, Spent, parse_budget
+from hud.train.budgeted.splits import Splits, splits_of
 from hud.train.monitoring.progress import Reporter
-from hud.train.planning.budget import Account, Spent, parse_budget
 from hud.train.prompt_search.candidates import Candidate, best_of, choose_parent, shuffled
 from hud.train.prompt_search.judgement import Judgement, judge_prompt
 from hud.train.prompt_search.reflection import propose, reflection_messages
 from hud.train.prompt_search.search_record import SearchRecord
-from hud.train.rollouts.held_out import held_out_sets
-from hud.train.rollouts.sampling import Rollouts, load_tasks
+from hud.train.rollouts.sampling import Rollouts
 from hud.train.rollouts.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -123,86 +123,30 @@ async def search_prompt(
     and for held-out tasks that are trained on.
     """
     client, reporter, stop = connect(), reporter or Reporter(), stop or StopSignal()
-    training, judged = split_tasks(
-        load_tasks(tasks, config.tasks, "tasks"),
-        held_out_sets(held_out, config.held_out),
-        config.held_out_share,
-        config.seed,
-    )
+    splits = splits_of(config, tasks, held_out)
     row = await client.get("/v2/models/resolve", params={"model": config.model})
-    refuse_unusable(config, row)
+    config.refuse_unusable(row)
     if runtime is None:
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
-        runtime = training_runtime(config.runtime, [*training, *judged])
-    data = [f"looks {looks}", *(repr(task.identity) for task in (*training, *judged))]
+        runtime = training_runtime(config.runtime, splits.every)
+    data = [f"looks {looks}", *splits.data]
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
         stack.push_async_callback(as_runtime(runtime).aclose)
         record = await SearchRecord.open(
-            client, config, row, config.fingerprint(*data), fresh=fresh
+            client, config, row, config.on(*data).fingerprint, fresh=fresh
         )
         for note in record.command.notes:
             reporter.note(note)
         if record.command.over is not None:
             return report_of(record.command.over)
         rollouts = await Rollouts.open(
-            config.playing, [*training, *judged], runtime=runtime, reporter=reporter, stop=stop
+            config.playing, splits.every, runtime=runtime, reporter=reporter, stop=stop
         )
         model, params = await _reflector(client, config, reflector, stack)
-        search = _Search(
-            config, record, rollouts, training, judged, model, params, looks, least_rate
-        )
+        search = _Search(config, record, rollouts, splits, model, params, looks, least_rate)
         return await search.run_to_end()
-
-
-def split_tasks(
-    tasks: Sequence[Task], held_out: Sequence[Taskset], share: float, seed: int
-) -> tuple[list[Task], list[Task]]:
-    """Return training tasks and held-out ones; without held-out sets, a share of the tasks, chosen by the seed.
-
-    Raises `UsageError` for too few tasks, and for tasks that are in both.
-    """
-    from hud.train.rollouts.held_out import HeldOut
-
-    if held_out:
-        sets = HeldOut(held_out)
-        if overlap := sets.trained_on(task.identity for task in tasks):
-            raise UsageError(
-                f"{overlap} of {len(sets.tasks)} held-out tasks are training tasks, too: they are no evidence. Take them out of "
-                "one of the two."
-            )
-        return list(tasks), sets.tasks
-    order = list(tasks)
-    Random(seed_of("split", seed)).shuffle(order)
-    count = max(1, round(share * len(order)))
-    if len(order) - count < 2:
-        raise UsageError(
-            f"{len(order)} tasks are too few to hold some out; give held-out tasks of their own (--held-out)."
-        )
-    return order[count:], order[:count]
-
-
-class Budgeted(Protocol):
-    """Settings of a command with a budget."""
-
-    model: str
-    budget: str
-    hour_price: float | None
-
-
-def refuse_unusable(config: Budgeted, row: dict[str, Any]) -> None:
-    """Raise `UsageError` for a provider's model, and for a budget of money without the price of this machine."""
-    if not row["is_trainable"]:
-        raise UsageError(
-            f"{config.model!r} lives with its provider: there is no tree here that could hold its prompt or weights. Register its "
-            "weights, or name it as the --reflector of another model."
-        )
-    if parse_budget(config.budget).usd is not None and config.hour_price is None:
-        raise UsageError(
-            f"{config.model!r} is sampled here, so a budget of money needs the price of this machine: --hour-price 0.5. Or give "
-            "a budget of time or rollouts."
-        )
 
 
 async def _reflector(
@@ -232,8 +176,7 @@ class _Search:
     config: PromptSearchConfig
     record: SearchRecord
     rollouts: Rollouts
-    training: list[Task]
-    judged: list[Task]
+    splits: Splits
     reflector: ChatModel
     params: SamplingParams
     looks: int
@@ -247,10 +190,12 @@ class _Search:
         self.account = Account(
             budget, config.hour_price, Spent(**self.record.command.state.get("spent") or {})
         )
-        order = Random(seed_of("validation", config.seed)).sample(self.training, len(self.training))
+        order = Random(seed_of("validation", config.seed)).sample(
+            self.splits.tasks, len(self.splits.tasks)
+        )
         self.validation = order[: config.validation]
-        self.minibatch = min(config.minibatch, len(self.training))
-        self.final = 2 * len(self.judged) * config.eval_group
+        self.minibatch = min(config.minibatch, len(self.splits.tasks))
+        self.final = 2 * len(self.splits.held_out) * config.eval_group
         """Rollouts of the comparison on held-out tasks."""
         self.iteration_rollouts = 2 * self.minibatch + len(self.validation)
         """Rollouts of an iteration with an accepted proposal."""
@@ -302,7 +247,7 @@ class _Search:
         if limit is not None and not self.record.candidates and needed > limit:
             raise UsageError(
                 f"A budget of {limit:,} rollouts holds no iteration: {len(self.validation)} validate the model's own prompt, "
-                f"{self.iteration_rollouts} are one iteration, and {self.final} compare on {len(self.judged)} held-out tasks. Give at "
+                f"{self.iteration_rollouts} are one iteration, and {self.final} compare on {len(self.splits.held_out)} held-out tasks. Give at "
                 f"least {needed:,}rollouts, a smaller --eval-group or --validation, or fewer held-out tasks."
             )
 
@@ -319,7 +264,7 @@ class _Search:
         random = Random(seed_of("iteration", self.config.seed, iteration))
         parent = choose_parent(self._seen(iteration), random)
         text = record.candidates[parent].text
-        batch = random.sample(self.training, self.minibatch)
+        batch = random.sample(self.splits.tasks, self.minibatch)
         place = ("minibatch", iteration)
         self.rollouts.reporter.phase("rollouts", iteration, 2 * len(batch))
         before = await self._play(text, batch, place)
@@ -452,7 +397,7 @@ class _Search:
         began = perf_counter()
         gate = Gate(min_gain=self.config.min_gain, looks=self.looks)
         report.judgement = await judge_prompt(
-            record, self.rollouts, self.judged, report.checkpoint_id, gate
+            record, self.rollouts, self.splits.held_out, report.checkpoint_id, gate
         )
         self.account.settle(self.final, 0.0, perf_counter() - began)
         if report.judgement is None:

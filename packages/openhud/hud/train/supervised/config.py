@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from hud.errors import UsageError
 from hud.learning.schedules import ScheduleName
@@ -130,10 +130,5 @@ class SupervisedConfig(RunSettings):
 
 
 def make_supervised_config(values: dict[str, Any]) -> SupervisedConfig:
-    """Return a validated configuration; raises `UsageError` with the first error."""
-    try:
-        return SupervisedConfig(**values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = "".join(f"{part}: " for part in problem["loc"])
-        raise UsageError(f"The training configuration: {name}{problem['msg']}.") from None
+    """Return a validated configuration; raises `UsageError` with the first problem."""
+    return SupervisedConfig.checked(values, "The training configuration")

@@ -1,9 +1,11 @@
 """Budgets: their texts, and accounts that are never overdrawn."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.train.planning.budget import Account, Budget, Spent, parse_budget
+from hud.train.budgeted.budget import Account, Budget, Spent, parse_budget
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,17 @@ def test_an_account_goes_on_with_what_an_earlier_call_spent():
     assert not account.fits(3)
     account.settle(1, 0.5, 1.0)
     assert not account.fits(1), "the money is spent"
+
+
+@given(
+    st.none() | st.integers(1, 10**9),
+    st.none() | st.integers(1, 10**10),
+    st.integers(1, 10**7),
+)
+def test_a_budget_is_read_from_its_own_text(rollouts, millionths, seconds):
+    usd = None if millionths is None else millionths / 1e6
+    budget = Budget(rollouts=rollouts, usd=usd, seconds=float(seconds))
+    assert parse_budget(str(budget)) == budget
 
 
 def test_time_and_money_of_the_next_rollouts_are_estimated_with_a_margin():

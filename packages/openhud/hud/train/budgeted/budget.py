@@ -29,11 +29,12 @@ class Budget:
     seconds: float | None = None
 
     def __str__(self) -> str:
+        """Return a text that `parse_budget` reads."""
         limits = []
         if self.rollouts is not None:
             limits.append(f"{self.rollouts:,} rollouts")
         if self.usd is not None:
-            limits.append(f"{self.usd:g} USD")
+            limits.append(f"{self.usd:.6f}".rstrip("0").rstrip(".") + " USD")
         if self.seconds is not None:
             limits.append(f"{self.seconds:,.0f} s")
         return ", ".join(limits)
@@ -76,6 +77,11 @@ class Spent:
     def __add__(self, other: Spent) -> Spent:
         return Spent(
             self.rollouts + other.rollouts, self.usd + other.usd, self.seconds + other.seconds
+        )
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(
+            self.rollouts - other.rollouts, self.usd - other.usd, self.seconds - other.seconds
         )
 
     def __str__(self) -> str:
