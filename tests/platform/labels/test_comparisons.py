@@ -164,3 +164,10 @@ async def test_the_page_shows_all_pairs_of_each_task_once_without_rewards_and_in
         for wrong in ({"text": "toll:x"}, {"name": "X"}):
             shown = (await client.get("/review/pairs.json", params=wrong)).json()
             assert shown["problem"] is not None
+
+
+async def test_the_page_says_where_nothing_of_a_run_differs(platform):
+    record(platform, "Evening", {"a": [1.0, 1.0]}, task=TASK)
+    async with browse(platform.app) as client:
+        page = (await client.get("/review/pairs", params={"text": "env:shop"})).text
+    assert page.count("Nothing that differs from the steps above.") == 2
