@@ -83,6 +83,7 @@ def test_its_edits_are_trained_and_its_commit_messages_are_not(tmp_path):
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="scripts/setup-worlds")
 async def test_aider_plays_a_run_in_its_workspace(tmp_path, monkeypatch):
+    RECIPE.skip_unless_readable_by_all()
     monkeypatch.setenv("PATH", f"{AIDER.parent}:{Path('/usr/bin')}:/bin")
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HUD_PROGRAMS", "")

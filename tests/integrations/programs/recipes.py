@@ -1,6 +1,7 @@
 """How each program is begun against a server, and the calls by which a scripted model solves the task with its tools."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.platform.gateway.scripted_server import ScriptedTurn
+
+from hud.agents.programs.program_files import program_files
 
 TASK = "Mend total.py so that check.py passes."
 BIN = Path(sys.executable).parent
@@ -38,6 +41,13 @@ class Recipe:
         """Skip a test where the program is not installed, as those of Node without npm."""
         if not Path(self.command[0]).exists():
             pytest.skip(f"{self.command[0]} is not installed")
+
+    def skip_unless_readable_by_all(self):
+        """Skip a test in a workspace whose user, another one where its server is root, may not start the program."""
+        files = [place.resolve() for place in program_files(Path(self.command[0]))]
+        folders = {folder for file in files for folder in (file, *file.parents)}
+        if os.geteuid() == 0 and any(folder.stat().st_mode & 0o005 != 0o005 for folder in folders):
+            pytest.skip(f"{self.command[0]} or its interpreter is not readable by every user")
 
 
 def steps(read, edit, run, done=DONE):

@@ -14,7 +14,6 @@ from tests.platform.gateway.scripted_server import ScriptedTurn, scripted_server
 
 from hud import Environment
 from hud.agents.agent_forms import as_agent
-from hud.agents.programs.program_files import program_files
 from hud.eval.rollouts import rollout
 from hud.trace import AgentStep, ToolStep
 from hud.trace.recording.recorder import NullRecorder
@@ -27,13 +26,6 @@ TOOLS = {
     "qwen-code": "mcp__environment__look",
 }
 """Name of the environment's tool in each program."""
-
-
-def readable_by_all(program):
-    """Return whether a workspace's user, another one where its server is root, may start a program."""
-    files = [place.resolve() for place in program_files(Path(program))]
-    folders = {folder for file in files for folder in (file, *file.parents)}
-    return os.geteuid() != 0 or all(folder.stat().st_mode & 0o005 == 0o005 for folder in folders)
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +53,7 @@ async def play(name, task, turns, tmp_path, monkeypatch):
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="scripts/setup-worlds")
 async def test_a_program_mends_a_file_in_the_workspace(name, tmp_path, monkeypatch):
     RECIPES[name].skip_unless_installed()
-    program = RECIPES[name].command[0]
-    if not readable_by_all(program):
-        pytest.skip(f"{program} or its interpreter is not readable by every user")
+    RECIPES[name].skip_unless_readable_by_all()
     work = tmp_path / "work"
     work.mkdir()
     (work / "total.py").write_text(WRONG)
