@@ -23,6 +23,8 @@ FOR_EVER = [
     "{% macro m(n) %}{{ m(n - 1) ~ m(n - 1) if n }}{% endmacro %}{{ m(40) }}",
     "{% for n in [40] recursive %}{{ loop([n - 1]) ~ loop([n - 1]) if n }}{% endfor %}",
     "{% for a in range(99999) %}" + "{% set b = a %}" * 2000 + "{% endfor %}",
+    "{{ range(99999) | select('in', range(99999) | reverse | list) | list | length }}",
+    "{{ ([range(9999) | list] * 9999) | reject('eq', range(9999) | list) | first }}",
 ]
 LARGE = [
     "{{ 'a' * 10**9 }}",

@@ -31,6 +31,7 @@ from hud.engine.chat.template_limits import (
     bounded_call,
     bounded_filter,
     bounded_result,
+    bounded_test,
     charge,
     multiplied,
     nested,
@@ -46,6 +47,8 @@ LONGEST_SOURCE = 1 << 18
 _LONGEST_REASON = 1000
 _LONGEST_PATTERN = 100
 _LARGEST_INDENT = 32
+_COMPARISONS = "in eq == equalto ne != lt < lessthan le <= gt > greaterthan ge >=".split()
+"""Tests whose time grows with the sizes of two values."""
 
 
 class ChatTemplate:
@@ -104,6 +107,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         }
         self.filters.update(tojson=_tojson, join=_join)
         self.filters.update(own_sum=_sum, own_text=_text, own_tick=_tick, own_nested=nested)
+        self.tests |= {name: bounded_test(self.tests[name]) for name in _COMPARISONS}
         del self.globals["lipsum"]
         self.globals.update(
             raise_exception=_refuse, strftime_now=_strftime_now, namespace=OpaqueNamespace

@@ -249,6 +249,17 @@ def bounded_filter(function: Callable[..., Any], name: str) -> Callable[..., Any
     return filtered
 
 
+def bounded_test(function: Callable[..., bool]) -> Callable[..., bool]:
+    """Return a test of jinja2 that counts: a filter such as `select` calls it for each entry, without an iteration of a loop."""
+
+    @wraps(function)
+    def tested(*args: Any) -> bool:
+        tick(1)
+        return function(*args)
+
+    return tested
+
+
 def _refuse_large(values: tuple[Any, ...]) -> None:
     if any(isinstance(value, int) and abs(value) > MOST_ARGUMENT for value in values):
         raise jinja2.TemplateError(f"it passes a number above {MOST_ARGUMENT:,}")
