@@ -28,7 +28,7 @@ def test_a_stranger_s_command_is_called_and_listed(stranger, capsys, name, words
     assert "Play chess." in shown
 
 
-def test_a_stranger_s_command_refuses_repeated_options_as_all_do(stranger, capsys):
+def test_a_stranger_s_command_refuses_option_checks_as_all_do(stranger, capsys):
     stranger("hud.commands", "fleet.chess", CHESS)
     assert run(["fleet", "chess", "--move", "d4", "--move", "e4"]) == 2
     assert "--move is given 2 times" in capsys.readouterr().err

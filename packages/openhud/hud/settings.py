@@ -58,17 +58,28 @@ class Settings:
 
 
 def load() -> Settings:
-    """Read the settings of this process now."""
-    home = Path(os.environ.get("HUD_HOME") or Path.home() / ".hud").expanduser()
-    values = {**read_dotenv(home / ".env"), **read_dotenv(Path(".env")), **os.environ}
-    api_url = values.get("HUD_API_URL") or None
+    """Read the settings of this process now. Raises `UsageError` for a value with no meaning."""
+    home = home_folder()
+    return of_variables(
+        home, {**read_dotenv(home / ".env"), **read_dotenv(Path(".env")), **os.environ}
+    )
+
+
+def home_folder() -> Path:
+    """Return the folder of what is recorded and stored (`HUD_HOME`)."""
+    return Path(os.environ.get("HUD_HOME") or Path.home() / ".hud").expanduser()
+
+
+def of_variables(home: Path, values: dict[str, str]) -> Settings:
+    """Return the settings of these variables. Raises `UsageError` for a value with no meaning."""
+    api_url = _address(values, "HUD_API_URL")
     return Settings(
         home=home,
         database_url=values.get("HUD_DATABASE_URL") or None,
         api_url=api_url,
-        gateway_url=values.get("HUD_GATEWAY_URL") or api_url,
-        rl_url=values.get("HUD_RL_URL") or api_url,
-        runtime_url=values.get("HUD_RUNTIME_URL") or api_url,
+        gateway_url=_address(values, "HUD_GATEWAY_URL") or api_url,
+        rl_url=_address(values, "HUD_RL_URL") or api_url,
+        runtime_url=_address(values, "HUD_RUNTIME_URL") or api_url,
         api_key=values.get("HUD_API_KEY") or None,
         color="NO_COLOR" not in values,
         samplers=_count(values.get("HUD_SAMPLERS")),
@@ -95,6 +106,16 @@ def programs() -> list[Path]:
 def add_programs(paths: Iterable[Path]) -> None:
     """Add to `programs` of this process, and of processes that it starts from now on."""
     os.environ[_PROGRAMS] = os.pathsep.join(map(str, dict.fromkeys([*programs(), *paths])))
+
+
+def _address(values: dict[str, str], name: str) -> str | None:
+    """Return the address that a variable holds; None where it has none."""
+    address = values.get(name) or None
+    if address is not None and not re.match(r"(?:https?|wss?|tcp)://[^/\s]", address):
+        raise UsageError(
+            f"{name} is {address!r}; it is the address of a platform, such as http://localhost:8000."
+        )
+    return address
 
 
 def _count(value: str | None) -> int | None:

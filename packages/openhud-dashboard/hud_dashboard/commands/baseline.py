@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hud.cli.option_checks import PORT
+
 if TYPE_CHECKING:
     from hud.benchmarks import Benchmark
     from hud.benchmarks.baseline import Baseline, TaskBaseline
@@ -52,7 +54,9 @@ def command() -> None:
 )
 @click.option("--dashboard", is_flag=True, help="Do them in the browser; Ctrl-C here stops.")
 @click.option("--no-browser", is_flag=True, help="With --dashboard: print the address only.")
-@click.option("--port", default=0, help="With --dashboard: its port.  [default: a free one]")
+@click.option(
+    "--port", type=PORT, default=0, help="With --dashboard: its port.  [default: a free one]"
+)
 def record(
     benchmark: str,
     split: str,

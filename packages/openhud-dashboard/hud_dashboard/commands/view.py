@@ -8,12 +8,15 @@ from typing import Any
 import click
 
 from hud import settings
+from hud.cli.option_checks import PORT
 from hud.errors import UsageError
 
 
 @click.command("view", epilog="For a team, with keys: hud up")
 @click.argument("job", required=False)
-@click.option("--port", default=0, metavar="PORT", help="Port of 127.0.0.1; default: a free one.")
+@click.option(
+    "--port", type=PORT, default=0, metavar="PORT", help="Port of 127.0.0.1; default: a free one."
+)
 @click.option(
     "--export",
     "folder",

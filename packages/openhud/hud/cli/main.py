@@ -22,8 +22,8 @@ import click
 from hud import __version__
 from hud.cli.evaluation.audit_process import disguised
 from hud.cli.hud_commands import refused, respelled
+from hud.cli.option_checks import check_options
 from hud.cli.plugged_commands import plugged, plugged_names
-from hud.cli.repeated_options import refuse_repeats
 from hud.errors import HudError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 
@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return plugged(name) or refused(name)
         command: click.Command = importlib.import_module(f"hud.cli.{COMMANDS[name][0]}").command
-        refuse_repeats(command)
+        check_options(command)
         return command
 
     def resolve_command(

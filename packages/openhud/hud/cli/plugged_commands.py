@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from hud.cli.repeated_options import refuse_repeats
+from hud.cli.option_checks import check_options
 from hud.plugs import load, plugs
 
 GROUP = "hud.commands"
@@ -29,7 +29,7 @@ def plugged(name: str) -> click.Command | None:
     if point is None:
         return None
     command = load(point, click.Command)
-    refuse_repeats(command)
+    check_options(command)
     return command
 
 

@@ -14,7 +14,8 @@ from urllib.parse import quote
 import click
 
 if TYPE_CHECKING:
-    from hud.eval.development.live_environment import LiveEnvironment
+    from hud.cli.option_checks import PORT
+from hud.eval.development.live_environment import LiveEnvironment
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 """Characters that coding agents reject in a server's name."""
@@ -29,7 +30,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
     type=click.Path(exists=True, path_type=Path),
     help="Also watch this file or folder; Python files in the environment's folder are always watched.",
 )
-@click.option("-p", "--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option("-p", "--port", type=PORT, default=8765, show_default=True)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in."
 )

@@ -6,12 +6,14 @@ import asyncio
 
 import click
 
+from hud.cli.option_checks import PORT
+
 
 @click.command(
     name="serve", epilog="Play against it: hud eval TASKS AGENT --runtime tcp://HOST:PORT"
 )
 @click.argument("environment", default=".")
-@click.option("-p", "--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option("-p", "--port", type=PORT, default=8765, show_default=True)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in."
 )

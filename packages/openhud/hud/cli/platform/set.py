@@ -21,5 +21,7 @@ def command(pairs: tuple[str, ...]) -> None:
                 f"{pair!r} is not KEY=VALUE, such as HUD_API_URL=http://localhost:8000."
             )
         values[name] = value
-    path = keep(settings.load().home, values)
+    home = settings.home_folder()
+    settings.of_variables(home, values)
+    path = keep(home, values)
     click.echo(f"Kept {', '.join(values)} in {path}.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hud import settings
+from hud.cli.option_checks import PORT
 from hud.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 @click.command("up")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Interface to listen on.")
-@click.option("--port", default=8000, show_default=True, help="Port to listen on; 0 for any.")
+@click.option(
+    "--port", type=PORT, default=8000, show_default=True, help="Port to listen on; 0 for any."
+)
 @click.option("--database", metavar="URL", help="Database; default: SQLite under HUD_HOME.")
 @click.option("--storage", metavar="URL", help="Folder for blobs; default: HUD_HOME/blobs.")
 @click.option(

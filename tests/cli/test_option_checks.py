@@ -1,4 +1,4 @@
-"""An option with one value that is given twice is refused: which of both would count is a guess."""
+"""Options that click takes and that have no meaning are refused: one given twice, no finite number, a port beyond the last."""
 
 import pytest
 
@@ -35,3 +35,26 @@ def test_repeatable_options_and_flags_may_be_given_again(capsys, tmp_path, monke
     arguments = ["eval", missing, "nothing", "-c", "a=1", "-c", "b=2", "--all", "--all", "-v", "-v"]
     run(arguments)
     assert "times" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["nan", "Infinity"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["eval", "tasks.py", "m", "--temperature"],
+        ["eval", "tasks.py", "m", "--rollout-timeout"],
+        ["train", "m", "tasks.py", "--min-gain"],
+        ["models", "promote", "m", "a", "--tasks", "tasks.py", "--max-regression"],
+        ["outcome", "run", "--name", "resolved", "--value"],
+    ],
+)
+def test_a_number_that_is_not_finite_is_refused(arguments, value, capsys):
+    assert run([*arguments, value]) == 2
+    assert f"{arguments[-1]} takes a finite number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "99999999"])
+@pytest.mark.parametrize("command", [["up"], ["view", "--no-browser"], ["serve", "env.py"]])
+def test_a_port_is_checked_before_anything_starts(command, port, capsys):
+    assert run([*command, "--port", port]) == 2
+    assert "is not in the range 0<=x<=65535" in capsys.readouterr().err

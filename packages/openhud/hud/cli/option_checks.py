@@ -1,20 +1,23 @@
-"""Refusal of repeated options: click itself takes the last value of an option with one value, silently."""
+"""Checks of options that click leaves out: of an option given twice it takes the last value, and NaN is in each of its ranges."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
 import click
 
+PORT = click.IntRange(0, 65_535)
+"""Type of a port to listen on; 0 stands for a free one."""
 _Parse = Callable[[click.Context, list[str]], list[str]]
 
 
-def refuse_repeats(command: click.Command) -> None:
-    """Have `command` and its subcommands raise `click.UsageError` where an option with one value is given twice."""
+def check_options(command: click.Command) -> None:
+    """Have `command` and its subcommands raise `click.UsageError` for an option given twice, and for a number that is not finite."""
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
-            refuse_repeats(subcommand)
+            check_options(subcommand)
     if "parse_args" not in vars(command):  # A command is resolved more than once in one process.
         vars(command)["parse_args"] = _checked(command, command.parse_args)
 
@@ -29,7 +32,13 @@ def _checked(command: click.Command, parse: _Parse) -> _Parse:
                 raise click.UsageError(
                     f"{option} is given {count} times and takes one value; give it once.", context
                 )
-        return parse(context, arguments)
+        rest = parse(context, arguments)
+        for parameter in command.params:
+            value = context.params.get(parameter.name or "")
+            if isinstance(value, float) and not math.isfinite(value):
+                option = max(parameter.opts, key=len)
+                raise click.UsageError(f"{option} takes a finite number, not {value}.", context)
+        return rest
 
     return parse_args
 
