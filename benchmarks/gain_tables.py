@@ -110,8 +110,8 @@ def turn_credit(record: dict[str, Any]) -> str:
 def distillation(record: dict[str, Any]) -> str:
     """Return the table of a record: the rollouts of each method, by seed, and their part of GRPO's, paired by seed."""
     lines = [
-        "| method | rollouts to the teacher's score, by seed | mean | part of GRPO's, mean and worst |",
-        "|---|---|---|---|",
+        "| method | rollouts to the teacher's score, by seed | mean | part of GRPO's, mean and worst | last held-out score |",
+        "|---|---|---|---|---|",
     ]
     by_method: dict[str, list[dict[str, Any]]] = {}
     for run in record["runs"]:
@@ -121,8 +121,12 @@ def distillation(record: dict[str, Any]) -> str:
         rollouts = [run["rollouts"] for run in runs]
         cells = " ".join(f"{'' if run['reached'] else '>'}{run['rollouts']:,}" for run in runs)
         parts = [own / max(other, 1) for own, other in zip(rollouts, of_grpo, strict=True)]
-        share = f"{fmean(parts):.2f}, {max(parts):.2f}" if method == "distillation" else ""
-        lines.append(f"| {method} | {cells} | {fmean(rollouts):,.0f} | {share} |")
+        share = ""
+        if method.startswith("distillation"):
+            over = "" if all(run["reached"] for run in runs) else ">"
+            share = f"{over}{fmean(parts):.2f}, {over}{max(parts):.2f}"
+        last = fmean(run["held_out"][-1][1] for run in runs)
+        lines.append(f"| {method} | {cells} | {fmean(rollouts):,.0f} | {share} | {last:.3f} |")
     return "\n".join(lines)
 
 

@@ -118,7 +118,7 @@ def test_a_cached_step_computes_where_the_weights_are(decoder):
 def test_a_training_pass_computes_where_the_weights_are(decoder):
     batch = pass_on_meta()
     with OnMeta():
-        logprobs, _ = PlainPasses(decoder).token_logprobs(batch)
+        logprobs = PlainPasses(decoder).token_scores(batch).logprobs
         logprobs.sum().backward()
     assert all(one.grad.is_meta for one in decoder.parameters())
 
@@ -144,7 +144,7 @@ def test_graphs_buffers_are_where_the_cache_is(decoder):
 def test_a_training_pass_of_adapters_computes_where_the_weights_are(decoder):
     attach(decoder, LoraConfig(rank=2))
     with OnMeta():
-        logprobs, _ = PlainPasses(decoder).token_logprobs(pass_on_meta())
+        logprobs = PlainPasses(decoder).token_scores(pass_on_meta()).logprobs
         logprobs.sum().backward()
     layers = lora_layers(decoder).values()
     assert all(one.lora_A.grad.is_meta and one.lora_B.grad.is_meta for one in layers)

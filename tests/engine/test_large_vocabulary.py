@@ -67,7 +67,7 @@ def test_the_trainers_sum_keeps_the_tail_of_the_vocabulary(spread, entropy):
     logits = logits_of(4, spread).requires_grad_()
     targets = torch.tensor([0, 9, 3_000, VOCABULARY - 1])
     batch = batch_of([1], targets.tolist())
-    mine, found = PlainPasses(Given(logits)).token_logprobs(batch, entropy=entropy)
+    mine, found, *_ = PlainPasses(Given(logits)).token_scores(batch, entropy=entropy)
     exact = logits.detach().double().requires_grad_()
     everything = exact.log_softmax(-1)
     expected = everything.gather(-1, targets[:, None]).squeeze(-1)
@@ -118,7 +118,7 @@ async def test_sampler_and_trainer_agree_within_the_promised_bound(scale):
         batch = batch_of(prompt, drawn.token_ids)
         with torch.no_grad():
             mine, reference = (
-                PlainPasses(one).token_logprobs(batch)[0] for one in (decoder, exact)
+                PlainPasses(one).token_scores(batch).logprobs for one in (decoder, exact)
             )
         sampled = torch.tensor(drawn.logprobs, dtype=torch.float64)
         assert (sampled - mine).abs().max() < 5e-5

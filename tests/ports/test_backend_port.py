@@ -5,12 +5,16 @@ import subprocess
 import sys
 
 import pytest
+from tests.ports.decoders import packed_logprobs
 from tests.strangers import installer
+from tests.train.test_distillation import joined
 
 from hud import Environment, Taskset, TrainingClient
 from hud.client import connect, disconnect
+from hud.engine.pretrained import load_decoder
 from hud.engine.tiny_model import create_tiny
 from hud.errors import NotFoundError, UsageError
+from hud.learning.datums import sampled_turns
 from hud.train.backends.registered import backend_named
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train
@@ -65,6 +69,11 @@ class Opened(OpenModel):
         from hud.engine.learn.local_trainer import LocalTrainer
 
         return LocalTrainer(self.policy.decoder)
+
+    def score(self, datums, top):
+        from hud.engine.learn.scoring import scored_by
+
+        return scored_by(self.policy.decoder, datums, top)
 
 
 plug = Shelf()
@@ -153,6 +162,36 @@ async def test_what_needs_weights_here_is_refused_with_the_backend_s_name(shelf)
     stolen = {"name": "x", "texts": ["a b"], "config": {"backend": row["config"]["backend"]}}
     with pytest.raises(UsageError, match="hud train BASE_MODEL TASKS --backend shelf"):
         await client.post("/v2/models/create", stolen)
+
+
+async def test_a_model_of_a_backend_teaches_one_of_the_platform(shelf):
+    """The loss is the KL of both models' distributions, of the teacher's 20 likeliest tokens and all others as one."""
+    sizes = {**SIZES, "hidden": 16}
+    texts = ["say red", "say blue"] * 5
+    await connect().post("/v2/models/create", {"name": "student", "texts": texts, "sizes": sizes})
+    await TrainingClient("small", backend="shelf").model_id()
+    job = await TASKS.run(await playing("student"), group=2)
+    base = connect().embedded.parts.registry.model("student").folder
+    student, teacher = (load_decoder(folder).double() for folder in (base, shelf / "small"))
+    gap = 0.0
+    for sample in (sample for run in job.runs for sample in sampled_turns(run.trace)):
+        tokens = [*sample.prompt_token_ids, *sample.output_token_ids]
+        places = slice(len(sample.prompt_token_ids) - 1, len(tokens) - 1)
+        own, other = (
+            packed_logprobs(decoder, tokens)[places].log_softmax(-1).detach()
+            for decoder in (student, teacher)
+        )
+        likeliest = other.topk(20).indices
+        mine, theirs = joined(own, likeliest), joined(other, likeliest)
+        gap += (mine.exp() * (mine - theirs)).sum().item()
+    result = await TrainingClient("student").forward_backward(
+        job.runs,
+        teacher="small",
+        reward_scale=0.0,
+        loss_fn_config={"kl_coef": 1.0, "kl_estimator": 0},
+    )
+    assert gap > 0.01
+    assert result.metrics["loss:sum"] == pytest.approx(gap, rel=1e-3)
 
 
 async def test_a_model_of_the_platform_and_an_unknown_base_are_refused(shelf):

@@ -86,6 +86,26 @@ def test_logprobs_are_those_of_each_sequence_by_itself(implementation):
     assert not result.logprobs.requires_grad
 
 
+def test_likeliest_tokens_are_those_of_each_sequence_by_itself(implementation):
+    decoder, computer = implementation
+    batch = layout(decoder)
+    result = computer.logprobs(batch, top=3)
+    predictions = (
+        torch.arange(len(batch.predicts)) if batch.prediction is None else batch.prediction
+    )
+    tokens, logprobs = result.top_tokens[predictions], result.top_logprobs[predictions]
+    parts = []
+    for datum in (datums()[number] for number in batch.datums):
+        rows = packed_logprobs(decoder, datum.tokens.tolist())
+        places = np.flatnonzero(datum.mask)
+        parts.append((rows[places - 1] / datum.temperatures[0].item()).log_softmax(-1))
+    rows = torch.cat(parts)
+    torch.testing.assert_close(logprobs[:, :3], rows.topk(3).values, **CLOSE)
+    torch.testing.assert_close(logprobs[:, :3], rows.gather(-1, tokens), **CLOSE)
+    one = torch.ones(len(rows), device=rows.device)
+    torch.testing.assert_close(logprobs.exp().sum(-1), one, **CLOSE)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["cross_entropy", "importance_sampling", "ppo"])
 def test_gradients_are_the_derivatives_of_the_loss(implementation, loss):

@@ -9,6 +9,7 @@ from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 
 from hud.engine.learn import training_pass
 from hud.engine.learn.local_trainer import LocalTrainer
+from hud.engine.learn.scoring import scored_by
 from hud.errors import UsageError
 from hud.learning.losses.formulas import LOSSES
 from hud.learning.wire_types import BuiltinLoss
@@ -82,6 +83,64 @@ def test_chunks_of_logits_give_the_same_gradient(monkeypatch, kept, entropy):
     monkeypatch.setitem(training_pass.LOGITS_AT_ONCE, "cpu", 23 * 5)
     monkeypatch.setattr(training_pass, "KEPT_LOGITS", kept)
     assert_same(whole, gradients([datums], "ppo", {"entropy_coef": entropy}))
+
+
+def joined(logprobs, tokens):
+    """Logprobs of some tokens and, last, of all others together."""
+    others = [token for token in range(len(logprobs)) if token not in tokens]
+    last = [logprobs[others].exp().sum().log()] if others else []
+    return torch.stack([*(logprobs[token] for token in tokens), *last])
+
+
+def slow_kl(decoder, reference, datums, top):
+    """KL(policy ‖ reference), one position after the other, of the reference's `top` tokens and the others."""
+    total = torch.zeros((), dtype=torch.float64)
+    for datum in datums:
+        tokens = torch.tensor(datum.tokens)
+        ends = torch.tensor([0, len(tokens)])
+        own, other = (
+            side.logits(side.hidden_packed(tokens, torch.arange(len(tokens)), ends))
+            for side in (decoder, reference)
+        )
+        for place in np.flatnonzero(datum.mask):
+            p, q = (
+                (rows[place - 1] / datum.temperatures[place].item()).log_softmax(-1)
+                for rows in (own, other.detach())
+            )
+            likeliest = q.argsort(descending=True)[:top].tolist()
+            mine, theirs = joined(p, likeliest), joined(q, likeliest)
+            total = total + (mine.exp() * (mine - theirs)).sum()
+    return total
+
+
+@pytest.mark.parametrize("taught", [False, True], ids=["reference", "teacher"])
+@pytest.mark.parametrize("top", [1, 5, 23])
+@pytest.mark.parametrize("logits_at_once", [1 << 24, 23 * 5])
+def test_the_kl_of_distributions_is_that_of_an_oracle(monkeypatch, logits_at_once, top, taught):
+    """All vocabulary is 23 tokens. A teacher's columns are fp32."""
+    monkeypatch.setitem(training_pass.LOGITS_AT_ONCE, "cpu", logits_at_once)
+    monkeypatch.setattr(training_pass, "KEPT_LOGITS", 0)
+    rng = np.random.default_rng(0)
+    datums = [random_datum(rng, temperature=temperature) for temperature in (1.0, 0.7, 1.0, 1.3)]
+    config = {"kl_coef": 0.5, "kl_estimator": 0.0, "kl_top": float(top)}
+    it, reference = trainer(), SmallDecoder(seed=1)
+    plain = gradients([datums], "importance_sampling")
+    expected = slow_kl(it.decoder, reference, datums, top)
+    slopes = dict(
+        zip(
+            dict(it.decoder.named_parameters()),
+            torch.autograd.grad(0.5 * expected, list(it.decoder.parameters())),
+            strict=True,
+        )
+    )
+    if taught:
+        it.reference = None
+    scored = scored_by(reference, datums, top) if taught else datums
+    metrics = it.forward_backward(scored, "importance_sampling", config, num_substeps=2)
+    actions = sum(datum.actions for datum in datums)
+    assert metrics["reference_kl:mean"] * actions == pytest.approx(expected.item(), rel=1e-6)
+    total = {name: plain[name] + slopes[name] for name in plain}
+    assert_same(it.gradients(), total, 1e-6)
 
 
 def test_the_trainer_applies_the_temperature_that_was_sampled_with():

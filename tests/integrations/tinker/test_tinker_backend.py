@@ -6,7 +6,8 @@ pytest.importorskip("tinker", reason="scripts/setup-integration tinker")
 
 import numpy as np
 import torch
-from tests.integrations.tinker.server import folder_of, logprobs_of, started
+from tests.integrations.tinker.server import SIZES, TEXTS, folder_of, logprobs_of, started
+from tests.train.test_distillation import joined
 from transformers import AutoModelForCausalLM
 
 from hud import Environment, Taskset, TrainingClient
@@ -95,6 +96,42 @@ async def test_recorded_ids_and_logprobs_are_the_samplers(home, server):
     result = await trainer.step([run.trace_id for run in job.runs], learning_rate=1e-3)
     assert result.applied
     assert result.metrics["sampler_gap:max"] < 1e-4
+
+
+@pytest.mark.parametrize("top", [1, 20])
+async def test_a_model_of_the_service_teaches_one_of_the_platform(home, server, top):
+    """The loss is the KL to the service's likeliest tokens and all others as one."""
+    sizes = {**SIZES, "hidden": 16}
+    await connect().post("/v2/models/create", {"name": "student", "texts": TEXTS, "sizes": sizes})
+    await TrainingClient("m", backend="tinker").model_id()
+    agent = ToolLoopAgent(await chat_model("student"), params=SamplingParams(max_tokens=8))
+    job = await TASKS.run(agent, group=2)
+    base = connect().embedded.parts.registry.model("student").folder
+    models = [
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
+        for folder in (base, folder_of(server))
+    ]
+    gap = 0.0
+    for sample in samples_of(job.runs):
+        tokens = [*sample.prompt_token_ids, *sample.output_token_ids]
+        places = slice(len(sample.prompt_token_ids) - 1, len(tokens) - 1)
+        with torch.no_grad():
+            own, other = (
+                model(torch.tensor([tokens])).logits[0, places].log_softmax(-1) for model in models
+            )
+        likeliest = other.topk(top).indices
+        mine, theirs = joined(own, likeliest), joined(other, likeliest)
+        gap += (mine.exp() * (mine - theirs)).sum().item()
+    whole = {"kl_coef": 1.0, "kl_estimator": 0, "kl_top": float(top)}
+    student = TrainingClient("student")
+    result = await student.forward_backward(
+        job.runs, teacher="m", reward_scale=0.0, loss_fn_config=whole
+    )
+    assert result.metrics["loss:sum"] == pytest.approx(gap, rel=2e-3)
+    colder = SamplingParams(max_tokens=8, temperature=0.5)
+    job = await TASKS.run(ToolLoopAgent(await chat_model("student"), params=colder), group=2)
+    with pytest.raises(UsageError, match="sampled at temperature 1"):
+        await student.forward_backward(job.runs, teacher="m", loss_fn_config=whole)
 
 
 async def test_a_stopped_run_goes_on_from_its_last_checkpoint(home, server):

@@ -253,7 +253,9 @@ def test_sampler_gap_is_zero_on_policy():
         ("dro", {"beta": -1.0}, "must not be negative"),
         ("ppo", {"dual_clip": 1.1}, "must be above clip_high_threshold"),
         ("cispo", {"dual_clip": 3.0}, "takes no key 'dual_clip'"),
-        ("ppo", {"kl_estimator": 4.0}, "must be 1, 2 or 3"),
+        ("ppo", {"kl_estimator": 4.0}, "must be 0, 1, 2 or 3"),
+        ("ppo", {"kl_top": 0.0}, "kl_top is 0.0; it must be a whole number from 1 up"),
+        ("ppo", {"kl_top": 2.5}, "kl_top is 2.5"),
         ("ppo", {"token_mean": 1.0, "sequence_mean": 1.0}, "Choose one normalization"),
     ],
 )

@@ -67,6 +67,10 @@ class Datum:
     """Predicted token of each position, where it is not the sequence's own token; None: `tokens`."""
     reference: Floats | None = None
     """lp_ref of the loss's KL terms, under a teacher; None: under the trainer's own reference policy."""
+    reference_tokens: Ids | None = None
+    """(T, k): the teacher's k likeliest tokens at each sampled token's position; None: its sampled tokens alone are scored."""
+    reference_top: Floats | None = None
+    """(T, k + 1): their logprobs under the teacher and, last, that of all other tokens together."""
     pictures: tuple[Picture, ...] = ()
     """Pictures among the tokens, with their files."""
     share: float = 1.0

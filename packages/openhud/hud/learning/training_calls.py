@@ -46,6 +46,10 @@ class OpenRequest(Strict):
 
     alone: bool = False
     """Reject other clients until this one closes the session, or its process ends."""
+    teacher: str | None = None
+    """Model that later passes name as their teacher; refused here if it cannot score the model's tokens."""
+    hinted: bool = False
+    """The teacher will read hints, so that a model may be its own."""
 
 
 class CloseRequest(Strict):

@@ -176,10 +176,18 @@ class ForwardBackwardRequest(_Batch):
     teacher: str | None = None
     """Model whose logprobs are the reference of the loss's KL terms (`kl_advantage_coef`, `kl_coef`), in place of the base. All runs
     that count are trained on, also those of groups without signal."""
+    hints: list[str | None] | None = None
+    """Text of each input that the teacher reads before its first turn, and the model does not."""
     num_substeps: int = Field(default=1, ge=1)
     """Minimum number of passes per batch. It limits memory and never changes the gradient."""
     idempotency_key: str | None = None
     """Idempotency key: a repeated request returns the first one's answer."""
+
+    @model_validator(mode="after")
+    def _hints_are_a_teachers(self) -> ForwardBackwardRequest:
+        if self.hints is not None and (self.teacher is None or len(self.hints) != len(self.inputs)):
+            raise ValueError("hints are for a teacher, one for each input")
+        return self
 
 
 class ForwardBackwardResult(Strict):

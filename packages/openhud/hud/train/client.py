@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from hud.client import Client, connect
+from hud.errors import UsageError
 from hud.learning import training_calls as calls
 from hud.learning.training_calls import Call
 from hud.learning.wire_types import (
@@ -42,7 +43,13 @@ from hud.trace import plain
 from hud.train.backends.registered import PLATFORM, model_on
 from hud.train.contributor import Contributor
 from hud.train.custom_loss import CustomLoss, checked_loss
-from hud.train.inputs import TrainingInputs, TrainingWarning, training_inputs, warn_without_signal
+from hud.train.inputs import (
+    TrainingInputs,
+    TrainingWarning,
+    teacher_hints,
+    training_inputs,
+    warn_without_signal,
+)
 from hud.train.monitoring.script_run import ScriptRun
 
 if TYPE_CHECKING:
@@ -95,6 +102,7 @@ class TrainingClient:
         loss_fn: LossFn | BuiltinLoss = BuiltinLoss.IMPORTANCE_SAMPLING,
         loss_fn_config: dict[str, float] | None = None,
         teacher: str | None = None,
+        teacher_hint: str | None = None,
         group_size: int | None = None,
         reward_scale: float = 1.0,
         num_substeps: int = 1,
@@ -110,8 +118,12 @@ class TrainingClient:
         removed from its group (`AdvantageOptions.failed_runs`). A run whose calls branch has several datums, at most
         `max_datums` (default 64): those with the most sampled tokens. Warns (`TrainingWarning`) if no group has signal.
 
-        `teacher` is the model that KL terms of the loss are taken to, in place of the base.
+        `teacher` is the model that KL terms of the loss are taken to, in place of the base. `teacher_hint` is the key of each grade's
+        `info` whose text it reads before the first turn; the model may then be its own teacher. Raises `UsageError` for a hint without
+        a teacher, or without a text.
         """
+        if teacher_hint is not None and teacher is None:
+            raise UsageError("teacher_hint needs a teacher, which may be the model itself.")
         name = str(loss_fn)
         batch = await self._inputs(trajectories, group_size, group_ids, name, advantages)
         if teacher is None:
@@ -121,6 +133,7 @@ class TrainingClient:
             loss_fn=name,
             loss_fn_config=loss_fn_config,
             teacher=teacher,
+            hints=teacher_hints(trajectories, batch, teacher_hint),
             num_substeps=num_substeps,
             idempotency_key=idempotency_key,
         )
@@ -295,12 +308,16 @@ class TrainingClient:
             self._script_run.forget()
         return (await self._call(calls.DISCARD, calls.DiscardRequest(), retry=True)).discarded
 
-    async def open(self, *, alone: bool = False) -> OpenedSession:
+    async def open(
+        self, *, alone: bool = False, teacher: str | None = None, hinted: bool = False
+    ) -> OpenedSession:
         """Open a session without a gradient, with an empty sampler cache.
 
-        With `alone`, other clients are rejected until `close`, or until this process ends.
+        With `alone`, other clients are rejected until `close`, or until this process ends. Raises `UsageError` for a `teacher` that
+        cannot score the model's tokens; `hinted`: it will read hints, so that the model may be its own.
         """
-        return await self._call(calls.OPEN, calls.OpenRequest(alone=alone), retry=True)
+        body = calls.OpenRequest(alone=alone, teacher=teacher, hinted=hinted)
+        return await self._call(calls.OPEN, body, retry=True)
 
     async def hold(self) -> bool:
         """Renew an idle session opened with `alone`; returns True if it belongs to this client."""

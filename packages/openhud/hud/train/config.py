@@ -83,8 +83,11 @@ class TrainConfig(RunSettings):
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; unknown keys are errors."""
     teacher: str | None = None
-    """On-policy distillation: model with the same tokenizer that scores the sampled tokens. `kl_advantage_coef` (default 1) times the
-    reverse KL to it is taken from each token's advantage; `--reward-scale` above 0 adds the reward's."""
+    """On-policy distillation: model with the same tokenizer that scores the sampled tokens. `kl_coef` (default 1) times the reverse KL to it
+    is minimized at each of them; `--reward-scale` above 0 adds the reward's advantage."""
+    teacher_hint: str | None = None
+    """Key of the grade's `info` whose text the teacher alone reads before the first turn, such as the solution. The model may then be its own
+    teacher."""
     judge: str | None = None
     """Judge of groups: a model, a reward model, or path.py:name, a function of `runs`, that grades all runs of a task together. Held-out
     scores stay the environment's."""
@@ -203,7 +206,8 @@ class TrainConfig(RunSettings):
         if self.max_lag and "loss" not in set_fields:
             self.loss, self.loss_config = "ppo", {"dual_clip": 3.0, **self.loss_config}
         if self.teacher is not None:
-            self.loss_config = {"kl_advantage_coef": 1.0, **self.loss_config}
+            if "kl_advantage_coef" not in self.loss_config:
+                self.loss_config = {"kl_coef": 1.0, "kl_estimator": 0.0, **self.loss_config}
             if "reward_scale" not in set_fields:
                 self.reward_scale = 0.0
         if self.promote == "gate" and "eval_group" not in set_fields:
@@ -212,7 +216,11 @@ class TrainConfig(RunSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
-        parse_loss(self.loss, self.loss_config)
+        loss = parse_loss(self.loss, self.loss_config)
+        if self.teacher is not None and not loss.needs_reference:
+            raise ValueError("a teacher has no effect without kl_coef or kl_advantage_coef")
+        if self.teacher_hint is not None and self.teacher is None:
+            raise ValueError("a teacher_hint needs a teacher, which may be the model itself")
         if self.group < 2 and self.teacher is None:
             raise ValueError("a group of one run has no signal: group must be at least 2")
         if self.teacher is not None and self.backend != PLATFORM:
@@ -289,6 +297,7 @@ class TrainConfig(RunSettings):
             "loss_fn": self.loss,
             "loss_fn_config": self.loss_config or None,
             "teacher": self.teacher,
+            "teacher_hint": self.teacher_hint,
             "reward_scale": 0.0 if self.zero_advantages else self.reward_scale,
             "advantages": self.advantages,
             "max_datums": self.max_datums,

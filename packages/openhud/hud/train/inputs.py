@@ -97,6 +97,34 @@ def training_inputs(
     )
 
 
+def teacher_hints(
+    trajectories: Sequence[Run | TrainInput], batch: TrainingInputs, key: str | None
+) -> list[str | None] | None:
+    """Return the text of each input of a batch that its teacher alone reads: `info[key]` of the run's grade.
+
+    Raises `UsageError` if no run has one, for a value that is no text, and for inputs that are no runs.
+    """
+    if key is None:
+        return None
+    hints: list[str | None] = []
+    for place in batch.order:
+        run = trajectories[place]
+        if isinstance(run, str | TrajectoryPayload):
+            raise UsageError("teacher_hint reads the grades of runs; give runs, not trace ids.")
+        hint = run.grade.info.get(key)
+        if hint is not None and not isinstance(hint, str):
+            raise UsageError(
+                f"info[{key!r}] in the grade of run {run.trace_id} is no text for a teacher."
+            )
+        hints.append(hint)
+    if not any(hints):
+        raise UsageError(
+            f"No grade of these runs has a text as info[{key!r}], which the teacher reads as its hint; yield one with the reward: "
+            f'EvaluationResult(reward=..., info={{"{key}": "..."}}).'
+        )
+    return hints
+
+
 def warn_without_signal(batch: TrainingInputs) -> None:
     """Warn about a batch without signal."""
     if batch.has_signal is False and len(batch.inputs) > 1:

@@ -132,8 +132,6 @@ async def train(
         config = config.model_copy(update={"model": model})
     overlap = scored.trained_on(task.identity for task in chosen)
     row = await connect().get("/v2/models/resolve", params={"model": config.model})
-    if config.teacher is not None:  # Else its name is looked up when rollouts were played.
-        await connect().get("/v2/models/resolve", params={"model": config.teacher})
     if "lr" not in config.model_fields_set:
         row = await original(connect(), row)
         config = config.model_copy(update={"lr": reward_rate(row)})

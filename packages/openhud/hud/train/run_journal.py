@@ -144,12 +144,17 @@ async def open_run(
     """Return the newest run of this configuration, to be continued; a new one from the head where there is none.
 
     A finished run is continued if more steps are asked for than it took, and is `over` otherwise. With `fresh`, the run is
-    new. Raises `ConflictError` if another process trains the model, and `UsageError` for a run paused by the guard, unless
-    `override_guard`.
+    new. Raises `ConflictError` if another process trains the model, and `UsageError` for a teacher that cannot score its tokens, and
+    for a run paused by the guard, unless `override_guard`.
     """
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     trainer = TrainingClient(model["id"], client=client, recorded=False)
-    opened = await trainer.open(alone=True)
+    arguments = config.loss_arguments
+    opened = await trainer.open(
+        alone=True,
+        teacher=arguments.get("teacher"),
+        hinted=arguments.get("teacher_hint") is not None,
+    )
     head = opened.head
     new = TrainingRun(client, "", model["id"], trainer.contributor, 0, head=head, start=head)
     try:

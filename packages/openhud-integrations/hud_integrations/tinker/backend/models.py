@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import pydantic
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
+from hud.engine.learn.scoring import check_servable, with_listed
 from hud.engine.policy import Policy
 from hud.engine.trainer import Trainer
 from hud.errors import UsageError
+from hud.learning.datums import Datum
 from hud.train.backends.backend import BackendModel, Connection, OpenModel
 from hud_integrations.tinker.backend.connection import KEY, TinkerService
 from hud_integrations.tinker.backend.sampler import TinkerSampler
@@ -75,14 +77,19 @@ class _OpenModel(OpenModel):
         def find(version: str | None) -> SavedPaths | None:
             return _paths(model.saved(version))
 
-        sampler = TinkerSampler(self._weights, chat, find)
-        self.policy = Policy(self._weights, chat, samplers=sampler)
+        self._sampler = TinkerSampler(self._weights, chat, find)
+        self.policy = Policy(self._weights, chat, samplers=self._sampler)
 
     def go_to(self, saved: Path | None) -> None:
         self._weights.go_to(_paths(saved))
 
     def open_trainer(self) -> Trainer:
         return TinkerTrainer(self._weights)
+
+    def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
+        check_servable(datums, self._weights.base_model)
+        rows = self._sampler.listed([datum.tokens.tolist() for datum in datums], top)
+        return [with_listed(datum, row, top) for datum, row in zip(datums, rows, strict=True)]
 
 
 def _paths(saved: Path | None) -> SavedPaths | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +13,7 @@ from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
+from hud_integrations.tinker.backend.connection import WAIT_SECONDS
 from hud_integrations.tinker.backend.weights import SavedPaths, TinkerWeights
 
 SEEDS = 1 << 31
@@ -102,6 +103,37 @@ class TinkerSampler:
         request.cancel = partial(_cancel, future)
         future.add_done_callback(partial(self._ended, request))
         return request
+
+    def listed(self, prompts: Sequence[list[int]], top: int) -> list[list[dict[int, float] | None]]:
+        """Return, for each token of each prompt, the logprobs of itself and of the `top` likeliest; None for a first token. Blocks."""
+        from tinker import types
+
+        if self._client is None:
+            raise SamplerClosed("The policy of this model was unloaded.")
+        sampling = types.SamplingParams(max_tokens=1, temperature=1.0)
+        with self._weights.service.errors():
+            futures = [
+                self._client.sample(
+                    types.ModelInput.from_ints(prompt),
+                    1,
+                    sampling,
+                    include_prompt_logprobs=True,
+                    topk_prompt_logprobs=top,
+                )
+                for prompt in prompts
+            ]
+            answers = [future.result(WAIT_SECONDS) for future in futures]
+        rows = []
+        for prompt, answer in zip(prompts, answers, strict=True):
+            own = answer.prompt_logprobs
+            likeliest = answer.topk_prompt_logprobs or [None] * len(prompt)
+            rows.append(
+                [
+                    None if own[place] is None else {**dict(pairs or ()), token: own[place]}
+                    for place, (token, pairs) in enumerate(zip(prompt, likeliest, strict=True))
+                ]
+            )
+        return rows
 
     def revive(self) -> None:
         """Sample again after `close`."""

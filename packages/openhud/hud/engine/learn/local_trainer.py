@@ -340,7 +340,11 @@ class LocalTrainer(Trainer):
             return self._computer.logprobs(batch)
         reference = batch.reference
         if reference is None and loss.needs_reference:
-            reference = self._reference_logprobs(batch)
+            result = self._reference_pass(batch, loss.reference_top)
+            reference = result.logprobs
+            batch = replace(
+                batch, reference_tokens=result.top_tokens, reference_top=result.top_logprobs
+            )
         trained = self._trained if self._at_once > 1 else None
         return self._computer.gradient(batch, loss, reference, trained=trained)
 
@@ -369,7 +373,7 @@ class LocalTrainer(Trainer):
         for_training()
         return work()
 
-    def _reference_logprobs(self, batch: PackedPass) -> Tensor:
+    def _reference_pass(self, batch: PackedPass, top: int) -> PassResult:
         if self.reference is None and self.lora is None:
             raise UsageError(
                 "KL needs a reference policy: give the trainer one, train with LoRA (whose base is it), or leave "
@@ -379,9 +383,9 @@ class LocalTrainer(Trainer):
         without = disabled(self.decoder) if self.reference is None else nullcontext()
         with without:
             # The reference is a policy with routers of its own.
-            logprobs = pass_computer(policy).logprobs(replace(batch, experts=None)).logprobs
+            result = pass_computer(policy).logprobs(replace(batch, experts=None), top)
         self._ranks.release(policy)
-        return logprobs
+        return result
 
 
 def default_pass_tokens(decoder: Decoder, at_once: int = 1) -> int:

@@ -7,7 +7,7 @@ sampled one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,10 @@ class PackedPass:
     weights: Tensor
     reference: Tensor | None = None
     """(N,): logprobs under a teacher; None: the datums have none."""
+    reference_tokens: Tensor | None = None
+    """(M, k) int64: the reference's k likeliest tokens at each prediction; None: the loss does not compare distributions."""
+    reference_top: Tensor | None = None
+    """(M, k + 1): their logprobs under the reference and, last, that of all other tokens together."""
     shares: Tensor | None = None
     """Share of each of `datums` in its run; None: all are 1."""
     pictures: tuple[tuple[Picture, ...], ...] = ()
@@ -76,7 +80,11 @@ class PackedPass:
             object.__setattr__(self, name, restored)
 
     def tokens(
-        self, logprobs: Tensor, entropy: Tensor | None = None, reference: Tensor | None = None
+        self,
+        logprobs: Tensor,
+        entropy: Tensor | None = None,
+        reference: Tensor | None = None,
+        reference_kl: Tensor | None = None,
     ) -> ActionTokens:
         """Return what a loss is computed from."""
         return ActionTokens(
@@ -87,6 +95,7 @@ class PackedPass:
             sequence=self.sequence,
             sequences=len(self.datums),
             reference_logprobs=reference,
+            reference_kl=reference_kl,
             entropy=entropy,
             shares=self.shares,
         )
@@ -189,7 +198,13 @@ def lay_out(
     predicts, targets, temperatures, sequence, *floats = (
         np.concatenate(part) for part in zip(*columns, strict=True)
     )
-    distinct, prediction = _distinct(predicts, targets, temperatures)
+    scored = _of_actions(datums, places, lambda datum: datum.reference)
+    likeliest = _of_actions(datums, places, lambda datum: datum.reference_tokens)
+    top = _of_actions(datums, places, lambda datum: datum.reference_top)
+    distinct: Ids | slice = slice(None)
+    prediction: Ids | None = None
+    if likeliest is None:  # A teacher may have read other contexts of equal tokens.
+        distinct, prediction = _distinct(predicts, targets, temperatures)
     predicts, targets, temperatures = (
         column[distinct] for column in (predicts, targets, temperatures)
     )
@@ -214,24 +229,29 @@ def lay_out(
         sampling_logprobs=sampling_logprobs,
         advantages=advantages,
         weights=weights,
-        reference=_reference(datums, places, device, dtype),
+        reference=None if scored is None else _put(scored, device, dtype),
+        reference_tokens=None if likeliest is None else _put(likeliest, device),
+        reference_top=None if top is None else _put(top, device, dtype),
         shares=None if (shares == 1).all() else _put(shares, device, dtype),
         pictures=_pictures(datums, places),
         experts=_experts(rows, experts or {}, device),
     )
 
 
-def _reference(
-    datums: Sequence[Datum], places: Sequence[Place], device: torch.device, dtype: torch.dtype
-) -> Tensor | None:
-    """Return the teacher's logprobs of the sampled tokens; None where a datum has none."""
-    columns = []
+def _of_actions(
+    datums: Sequence[Datum],
+    places: Sequence[Place],
+    column_of: Callable[[Datum], Floats | Ids | None],
+) -> Floats | Ids | None:
+    """Return (N, ...): a column of the sampled tokens; None where a datum has none."""
+    parts: list[Any] = []
     for place in places:
         datum = datums[place.number]
-        if datum.reference is None:
+        column = column_of(datum)
+        if column is None:
             return None
-        columns.append(datum.reference[np.flatnonzero(datum.mask)])
-    return _put(np.concatenate(columns), device, dtype)
+        parts.append(column[np.flatnonzero(datum.mask)])
+    return np.concatenate(parts)
 
 
 def _experts(

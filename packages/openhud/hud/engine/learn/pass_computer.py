@@ -29,6 +29,10 @@ class PassResult:
     """Gradients of the trained parameters; None if they are in `grad` already."""
     expert_load: Tensor | None = None
     """(routers, experts): tokens that each expert computed; None without experts."""
+    top_tokens: Tensor | None = None
+    """(M, k) int64: likeliest tokens of each prediction, if they were requested."""
+    top_logprobs: Tensor | None = None
+    """(M, k + 1): their logprobs and, last, that of all other tokens together."""
 
 
 class PassComputer(Protocol):
@@ -44,9 +48,9 @@ class PassComputer(Protocol):
     ) -> PassResult:
         """Compute a pass and the gradients of `trained`; None: they are added to each parameter's `grad`.
 
-        `reference` (N,) are the logprobs of the policy that KL is taken to, for losses that need them. A pass without datums
-        takes part in the collectives of other ranks, and adds zeros.
+        `reference` (N,) are the logprobs of the policy that KL is taken to, for losses that need them; its likeliest tokens are in
+        the batch (`reference_tokens`). A pass without datums takes part in the collectives of other ranks, and adds zeros.
         """
 
-    def logprobs(self, batch: PackedPass) -> PassResult:
-        """Compute the logprobs of a pass alone, without gradient."""
+    def logprobs(self, batch: PackedPass, top: int = 0) -> PassResult:
+        """Compute the logprobs of a pass alone, without gradient. `top`: number of likeliest tokens to return for each prediction."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.learn.pass_computer import PassComputer, PassResult
 from hud.engine.models.routing import routed
 from hud.learning.losses.config import LossConfig
+from hud.learning.losses.distribution_kl import distribution_kl, joined_logprobs
 from hud.learning.losses.formulas import compute_loss, sampler_gap
 
 LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
@@ -36,6 +37,18 @@ def pass_computer(decoder: Decoder) -> PassComputer:
     backend = backend_for(decoder.device)
     computer: PassComputer | None = None if backend is None else backend.pass_computer(decoder)
     return computer or PlainPasses(decoder)
+
+
+class TokenScores(NamedTuple):
+    """Values of some predictions or sampled tokens, (N,) where no shape is named; None: not computed."""
+
+    logprobs: Tensor
+    entropy: Tensor | None = None
+    reference_kl: Tensor | None = None
+    top_tokens: Tensor | None = None
+    """(N, k)"""
+    top_logprobs: Tensor | None = None
+    """(N, k + 1); the last is that of all other tokens together."""
 
 
 class PlainPasses(PassComputer):
@@ -56,14 +69,18 @@ class PlainPasses(PassComputer):
         if loss.factor is not None:
             with_gradient = getattr(batch, loss.factor) != 0
         with routed(batch.experts) as routing:
-            logprobs, entropy = self.token_logprobs(
-                batch, entropy=loss.needs_entropy, with_gradient=with_gradient
+            scores = self.token_scores(
+                batch,
+                entropy=loss.needs_entropy,
+                reference_kl=loss.reference_top > 0,
+                with_gradient=with_gradient,
             )
+        logprobs = scores.logprobs
         if not batch.datums:
             # Only for the collectives of the other ranks.
             (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
             return PassResult(logprobs.detach(), {})
-        tokens = batch.tokens(logprobs, entropy, reference)
+        tokens = batch.tokens(logprobs, scores.entropy, reference, scores.reference_kl)
         total, sums = compute_loss(tokens, loss)
         gradients = None
         if trained is not None:
@@ -78,9 +95,16 @@ class PlainPasses(PassComputer):
         return PassResult(logprobs.detach(), metrics, gradients, routing.load())
 
     @torch.no_grad()
-    def logprobs(self, batch: PackedPass) -> PassResult:
+    def logprobs(self, batch: PackedPass, top: int = 0) -> PassResult:
         with routed(batch.experts):
-            return PassResult(self.token_logprobs(batch)[0], {})
+            hidden = self.hidden(batch, batch.predicts)
+        scores = self._in_chunks(hidden, batch, slice(None), top=top)
+        return PassResult(
+            _of_tokens(scores.logprobs, batch),
+            {},
+            top_tokens=scores.top_tokens,
+            top_logprobs=scores.top_logprobs,
+        )
 
     def hidden(self, batch: PackedPass, rows: Tensor) -> Tensor:
         """Return the last hidden states (N, H) of the positions `rows` (N,) of a pass."""
@@ -92,90 +116,118 @@ class PlainPasses(PassComputer):
             batch.input_ids, batch.positions, batch.cu_seqlens, batch.prefixes, rows
         )
 
-    def token_logprobs(
+    def token_scores(
         self,
         batch: PackedPass,
         *,
         entropy: bool = False,
+        reference_kl: bool = False,
         with_gradient: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return (N,) logprobs of the sampled tokens and, with `entropy`, entropies of their distributions.
+    ) -> TokenScores:
+        """Return the logprobs of the sampled tokens; with `entropy` and `reference_kl`, those of their distributions.
 
         `with_gradient` (N,) bool: tokens whose logprobs the loss has a gradient of; the vocabulary projection of others is
         computed without. None: all.
         """
-        logprobs, entropies = self._predicted(batch, entropy, _predictions(batch, with_gradient))
-        if batch.prediction is None:
-            return logprobs, entropies
-        # The gradients of a prediction that several datums have are summed.
-        if entropies is not None:
-            entropies = entropies.index_select(0, batch.prediction)
-        return logprobs.index_select(0, batch.prediction), entropies
-
-    def _predicted(
-        self, batch: PackedPass, entropy: bool, with_gradient: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return (M,) logprobs and entropies of a pass's predictions; `with_gradient` (M,): see `token_logprobs`."""
+        with_gradient = _predictions(batch, with_gradient)
         if (
             with_gradient is None
             or entropy
+            or reference_kl
             or int(with_gradient.sum()) in (0, len(with_gradient))  # 0: no tensor may be empty
         ):
             hidden = self.hidden(batch, batch.predicts)
-            return self._in_chunks(hidden, batch, slice(None), entropy)
+            scores = self._in_chunks(
+                hidden, batch, slice(None), entropy=entropy, reference_kl=reference_kl
+            )
+        else:
+            scores = self._in_two_parts(batch, with_gradient)
+        # The gradients of a prediction that several datums have are summed.
+        logprobs, *others = (
+            None if column is None else _of_tokens(column, batch) for column in scores
+        )
+        assert logprobs is not None
+        return TokenScores(logprobs, *others)
+
+    def _in_two_parts(self, batch: PackedPass, with_gradient: Tensor) -> TokenScores:
+        """Return the logprobs of a pass's predictions, those that `with_gradient` (M,) excludes without a graph."""
         moved, still = with_gradient.nonzero().squeeze(-1), (~with_gradient).nonzero().squeeze(-1)
         places = torch.cat((moved, still))
         hidden = self.hidden(batch, batch.predicts[places])
-        of_moved, _ = self._in_chunks(hidden[: len(moved)], batch, moved)
+        of_moved = self._in_chunks(hidden[: len(moved)], batch, moved).logprobs
         with torch.no_grad():
-            of_still, _ = self._in_chunks(hidden[len(moved) :], batch, still)
+            of_still = self._in_chunks(hidden[len(moved) :], batch, still).logprobs
         logprobs = torch.cat((of_moved, of_still))
-        return logprobs.new_empty(len(places)).index_copy(0, places, logprobs), None
+        return TokenScores(logprobs.new_empty(len(places)).index_copy(0, places, logprobs))
 
     def _in_chunks(
-        self, hidden: Tensor, batch: PackedPass, which: Tensor | slice, entropy: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return logprobs and entropies of the predictions `which` of a pass, from their states `hidden` (K, H)."""
+        self,
+        hidden: Tensor,
+        batch: PackedPass,
+        which: Tensor | slice,
+        *,
+        entropy: bool = False,
+        reference_kl: bool = False,
+        top: int = 0,
+    ) -> TokenScores:
+        """Return the scores of the predictions `which` of a pass, from their states `hidden` (K, H)."""
+        reference = (batch.reference_tokens, batch.reference_top) if reference_kl else (None, None)
         targets = batch.targets[which]
-        temperatures = None if batch.temperatures is None else batch.temperatures[which]
+        columns = [
+            None if column is None else column[which] for column in (batch.temperatures, *reference)
+        ]
         most = LOGITS_AT_ONCE.get(hidden.device.type, LOGITS_AT_ONCE["cpu"])
         rows = max(1, most // self.decoder.config.vocab_size)
-        if len(targets) <= rows:
-            return self._logprobs(hidden, targets, temperatures, entropy)
-        compute = self._logprobs
-        if len(targets) * self.decoder.config.vocab_size > KEPT_LOGITS:
-            compute = partial(
-                checkpoint, self._logprobs, use_reentrant=False, preserve_rng_state=False
-            )
-        parts = [
-            compute(
-                hidden[start : start + rows],
-                targets[start : start + rows],
-                None if temperatures is None else temperatures[start : start + rows],
-                entropy,
-            )
-            for start in range(0, len(targets), rows)
-        ]
-        logprobs = torch.cat([part[0] for part in parts])
-        entropies = [part[1] for part in parts if part[1] is not None]
-        return logprobs, torch.cat(entropies) if entropy else None
+        compute = partial(self._scores, entropy=entropy, top=top)
+        if len(hidden) <= rows:
+            return compute(hidden, targets, *columns)
+        if len(hidden) * self.decoder.config.vocab_size > KEPT_LOGITS:
+            compute = partial(checkpoint, compute, use_reentrant=False, preserve_rng_state=False)
+        parts = []
+        for start in range(0, len(hidden), rows):
+            part = slice(start, start + rows)
+            own = [None if column is None else column[part] for column in columns]
+            parts.append(compute(hidden[part], targets[part], *own))
+        logprobs, *others = zip(*parts, strict=True)
+        return TokenScores(
+            torch.cat(logprobs),
+            *(None if column[0] is None else torch.cat(column) for column in others),
+        )
 
-    def _logprobs(
-        self, hidden: Tensor, targets: Tensor, temperatures: Tensor | None, entropy: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def _scores(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        temperatures: Tensor | None,
+        reference_tokens: Tensor | None,
+        reference_top: Tensor | None,
+        *,
+        entropy: bool,
+        top: int,
+    ) -> TokenScores:
         logits = self.decoder.logits(hidden)
         # fp64 stays: gradient checks run in it.
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if temperatures is not None:
             logits = logits / temperatures[:, None]
-        entropies = None
-        # Other decoders may keep their logits for the gradient.
-        overwrite = self.decoder.config.ours and not entropy
+        entropies = kl = top_tokens = top_logprobs = None
         if entropy:
             everything = logits - logits.logsumexp(-1, keepdim=True)
             entropies = -(everything.exp() * everything).sum(-1)
+        if reference_tokens is not None and reference_top is not None:
+            kl = distribution_kl(logits, reference_tokens, reference_top)
+        if top:
+            top_tokens = logits.topk(min(top, logits.shape[-1])).indices
+            top_logprobs = joined_logprobs(logits, top_tokens)
+        # Other decoders may keep their logits for the gradient.
+        overwrite = self.decoder.config.ours and not entropy and kl is None
         logprobs: Tensor = _TokenLogprobs.apply(logits, targets, overwrite)  # type: ignore[no-untyped-call]
-        return logprobs, entropies
+        return TokenScores(logprobs, entropies, kl, top_tokens, top_logprobs)
+
+
+def _of_tokens(column: Tensor, batch: PackedPass) -> Tensor:
+    """Return (N, ...): the values of the sampled tokens, from those of a pass's predictions (M, ...)."""
+    return column if batch.prediction is None else column.index_select(0, batch.prediction)
 
 
 def _predictions(batch: PackedPass, actions: Tensor | None) -> Tensor | None:

@@ -15,7 +15,7 @@ class ActionTokens:
     """The sampled tokens of some whole sequences, laid end to end: each tensor is (N,), floats unless said."""
 
     logprobs: Tensor
-    """lp: logprobs under the current policy; the only tensor with a gradient (and `entropy`, if given)."""
+    """lp: logprobs under the current policy; the only tensor with a gradient (and `entropy` and `reference_kl`, if given)."""
     sampling_logprobs: Tensor
     """q: logprobs under the policy that sampled."""
     advantages: Tensor
@@ -26,6 +26,8 @@ class ActionTokens:
     """Number of sequences."""
     reference_logprobs: Tensor | None = None
     """Under the reference policy, without gradient."""
+    reference_kl: Tensor | None = None
+    """KL to the reference policy over the whole distribution at each token (`distribution_kl`), in nats."""
     entropy: Tensor | None = None
     """Of the policy's whole distribution at each token, in nats."""
     shares: Tensor | None = None

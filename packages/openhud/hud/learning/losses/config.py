@@ -35,6 +35,7 @@ _NORMALIZATIONS: dict[str, Normalization] = {
 _SHARED = {
     "kl_coef": 0.0,
     "kl_estimator": 3.0,
+    "kl_top": 20.0,
     "entropy_coef": 0.0,
     **dict.fromkeys(_NORMALIZATIONS, 0.0),
 }
@@ -67,6 +68,11 @@ class LossConfig:
     def needs_reference(self) -> bool:
         """True when the loss compares with a reference policy."""
         return bool(self["kl_coef"] or self["kl_advantage_coef"])
+
+    @property
+    def reference_top(self) -> int:
+        """Number of the reference's likeliest tokens that the KL over distributions tells apart; 0: no such KL."""
+        return int(self["kl_top"]) if self["kl_coef"] and self["kl_estimator"] == 0 else 0
 
     @property
     def needs_entropy(self) -> bool:
@@ -171,8 +177,10 @@ def _check_values(values: Mapping[str, float]) -> None:
         raise UsageError(
             f"dual_clip ({values['dual_clip']}) must be above clip_high_threshold ({values['clip_high_threshold']})."
         )
-    if values["kl_estimator"] not in (1, 2, 3):
-        raise UsageError(f"kl_estimator is {values['kl_estimator']}; it must be 1, 2 or 3.")
+    if values["kl_estimator"] not in (0, 1, 2, 3):
+        raise UsageError(f"kl_estimator is {values['kl_estimator']}; it must be 0, 1, 2 or 3.")
+    if values["kl_top"] < 1 or values["kl_top"] % 1:
+        raise UsageError(f"kl_top is {values['kl_top']}; it must be a whole number from 1 up.")
 
 
 def _normalization(values: Mapping[str, float]) -> Normalization:

@@ -141,7 +141,10 @@ def compute_loss(tokens: ActionTokens, config: LossConfig) -> tuple[Tensor, dict
         values = values * weights
         sums.update(corrected)
     if tokens.reference_logprobs is not None:
-        kl = kl_estimate(tokens.logprobs, tokens.reference_logprobs, int(config["kl_estimator"]))
+        kl = tokens.reference_kl
+        if kl is None:
+            estimator = int(config["kl_estimator"]) or 3
+            kl = kl_estimate(tokens.logprobs, tokens.reference_logprobs, estimator)
         sums["reference_kl"] = kl.detach().sum()
         if config["kl_coef"]:
             values = values + config["kl_coef"] * kl

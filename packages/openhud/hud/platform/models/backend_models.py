@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from hud.durable_files import make_folder
 from hud.engine.policy import Policy
 from hud.engine.trainer import Trainer
 from hud.errors import PlatformError, UsageError
+from hud.learning.datums import Datum
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import BackendConfig, ModelRecord
 from hud.platform.models.serving_policies import Serving
@@ -64,6 +65,9 @@ class BackendServing(Serving):
 
     def open_trainer(self) -> Trainer:
         return self._open.open_trainer()
+
+    def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
+        return self._open.score(datums, top)
 
     def stepped(self, measured: Mapping[str, float]) -> None:
         """Do nothing: the cache is the backend's."""

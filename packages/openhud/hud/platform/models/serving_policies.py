@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
+from hud.engine.cpu_threads import on_all_cores
 from hud.engine.decoder import Decoder
 from hud.engine.learn.distributed import open_trainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.scoring import scored_by
 from hud.engine.learn.step_meter import TRANSIENT
 from hud.engine.lora import DEFAULT_TARGETS, LoraConfig, load_adapter, lora_parameters
 from hud.engine.policy import Policy
@@ -20,6 +22,7 @@ from hud.engine.pretrained import load_weights
 from hud.engine.sample.cache_budget import budget_of
 from hud.engine.sample.options import SamplerOptions
 from hud.engine.trainer import Trainer
+from hud.learning.datums import Datum
 from hud.platform.models.records import ModelConfig, ModelRecord, Weights
 from hud.train.planning.one_gpu import training_bytes
 
@@ -37,6 +40,10 @@ class Serving(ABC):
     @abstractmethod
     def open_trainer(self) -> Trainer:
         """Return a trainer of the policy's weights."""
+
+    @abstractmethod
+    def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
+        """Return the datums with the policy's logprobs, and its `top` likeliest tokens, as their reference. Blocks."""
 
     @abstractmethod
     def stepped(self, measured: Mapping[str, float]) -> None:
@@ -73,6 +80,10 @@ class LocalServing(Serving):
             options=trainer_options(self.config),
             beside=self.policy.beside,
         )
+
+    def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
+        with self.lock:
+            return on_all_cores(lambda: scored_by(self.policy.decoder, datums, top))
 
     def stepped(self, measured: Mapping[str, float]) -> None:
         transient = measured.get(TRANSIENT)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hud import exact_json
+from hud.engine.learn.scoring import check_servable, with_listed
 from hud.errors import InfrastructureFault, UsageError
-from hud.learning.datums import Datum, Floats
+from hud.learning.datums import Datum
 from hud.outbound import guarded_session, read_bounded
 
 if TYPE_CHECKING:
@@ -43,46 +41,42 @@ class ServedTeacher:
         own: list[int] = student.tokenizer.encode(text, add_special_tokens=False).ids
         return bool(answer.get("tokens") == own)
 
-    def score(self, datums: Sequence[Datum]) -> list[Datum]:
-        """Return the datums with the teacher's logprobs as their reference.
+    def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
+        """Return the datums with the teacher's logprobs, and its `top` likeliest tokens, as their reference.
 
         Raises `UsageError` for temperatures other than 1 and pictures, and `InfrastructureFault` without an answer.
         """
-        for datum in datums:
-            if datum.pictures or (datum.temperatures[datum.mask > 0] != 1).any():
-                raise UsageError(
-                    f"The teacher {self._model.name!r} scores texts that were sampled at temperature 1; set the temperature to 1, "
-                    "or load the teacher on this platform."
-                )
+        check_servable(datums, self._model.name)
         url = self._url("/v1/completions")
         bodies = [
             {
                 "prompt": datum.tokens.tolist(),
                 "max_tokens": 1,
                 "temperature": 1.0,
-                "prompt_logprobs": 0,
+                "prompt_logprobs": top,
                 "add_special_tokens": False,
             }
             for datum in datums
         ]
         answers = asyncio.run(self._ask([(url, body) for body in bodies]))
         return [
-            replace(datum, reference=self._row(datum, answer))
-            for datum, answer in zip(datums, answers, strict=True)
+            self._scored(datum, answer, top) for datum, answer in zip(datums, answers, strict=True)
         ]
 
-    def _row(self, datum: Datum, answer: dict[str, Any]) -> Floats:
-        """Return (T,) logprobs of a datum's sampled tokens. Raises `UsageError` for an answer without them."""
-        row = np.zeros(datum.length, np.float32)
+    def _scored(self, datum: Datum, answer: dict[str, Any], top: int) -> Datum:
+        """Return a datum with its reference. Raises `UsageError` for an answer without logprobs of all its sampled tokens."""
         try:
-            scored = answer["choices"][0]["prompt_logprobs"]
-            for place in np.flatnonzero(datum.mask).tolist():
-                row[place] = scored[place][str(int(datum.tokens[place]))]["logprob"]
-        except (KeyError, IndexError, TypeError):
+            listed = [
+                None
+                if row is None
+                else {int(token): value["logprob"] for token, value in row.items()}
+                for row in answer["choices"][0]["prompt_logprobs"]
+            ]
+            return with_listed(datum, listed, top)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
             raise UsageError(
-                f"The server of the teacher {self._model.name!r} returns no prompt_logprobs, as a vLLM server does."
+                f"The server of the teacher {self._model.name!r} does not return {top} prompt_logprobs, as a vLLM server does."
             ) from None
-        return row
 
     def _url(self, path: str) -> str:
         """Return the address of a route: vLLM's /tokenize is not below /v1."""

@@ -23,7 +23,7 @@ from hud.learning.datum_calls import (
 )
 from hud.learning.datums import Batch, Datum, Floats, make_batch
 from hud.learning.failed_runs import measures_policy
-from hud.learning.losses.config import LossConfig, parse_loss
+from hud.learning.losses.config import parse_loss
 from hud.learning.training_calls import OpenRequest, RenderRequest, RenderResult
 from hud.learning.wire_types import (
     MOST_DATUMS,
@@ -44,7 +44,7 @@ from hud.platform.leases.session_lease import SessionLease
 from hud.platform.models.checkpoint_tree import REQUEST
 from hud.platform.models.records import ModelRecord
 from hud.platform.store.trainer_logprobs import PassWeights
-from hud.platform.training import datum_session
+from hud.platform.training import datum_session, teacher_hints
 from hud.platform.training.gradient_accumulation import (
     Accumulated,
     as_tensors,
@@ -94,7 +94,7 @@ class Session:
         self._thread = thread
         self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
         self._responses = IdempotentResponses()
-        self._teachers: dict[str, Teacher | ServedTeacher] = {}
+        self._teachers: dict[tuple[str, bool], Teacher | ServedTeacher] = {}
         lost = self.registry.leases.acquire(model.id, model.slug)
         try:
             # Under the lease: its previous holder may have left steps without a checkpoint, or moved the head.
@@ -162,6 +162,8 @@ class Session:
 
         def work() -> OpenedSession:
             self._refuse_strangers(client)
+            if body.teacher is not None:
+                self._teacher(body.teacher, hinted=body.hinted)
             if body.alone:
                 self.lease.take(client)
             self.registry.leases.acquire(self.model_id, self.slug)
@@ -240,7 +242,14 @@ class Session:
         batch = self._batch(payloads, body, loss_fn=body.loss_fn, keep_all=taught)
         metrics = dict(batch.metrics)
         if body.teacher is not None:
-            batch = replace(batch, datums=self._teacher(body.teacher, loss).score(batch.datums))
+            if not loss.needs_reference:
+                raise UsageError(
+                    f"The loss has no KL term, so that the teacher {body.teacher!r} has no effect; set kl_coef or kl_advantage_coef."
+                )
+            teacher = self._teacher(body.teacher, hinted=body.hints is not None)
+            chat, top = self.trained.serving.policy.chat, loss.reference_top
+            scored = teacher_hints.score(teacher, batch.datums, top, body.hints, chat)
+            batch = replace(batch, datums=scored)
         elif loss.needs_reference:
             self.trained.load_reference()
         with self.accumulating(client) as total:
@@ -418,17 +427,14 @@ class Session:
             max_datums=body.max_datums or MOST_DATUMS,
         )
 
-    def _teacher(self, name: str, loss: LossConfig) -> Teacher | ServedTeacher:
-        """Return a teacher, checked once. Raises `UsageError` for one that the loss or the student cannot have."""
-        if not loss.needs_reference:
-            raise UsageError(
-                f"The loss has no KL term, so that the teacher {name!r} has no effect; set kl_advantage_coef."
+    def _teacher(self, name: str, *, hinted: bool) -> Teacher | ServedTeacher:
+        """Return a teacher, checked once. Raises `UsageError` for one that the student cannot have."""
+        key = (name, hinted)
+        if key not in self._teachers:
+            self._teachers[key] = Teacher.named(
+                self.registry, self.trained.policies, name, self.model, hinted=hinted
             )
-        if name not in self._teachers:
-            self._teachers[name] = Teacher.named(
-                self.registry, self.trained.policies, name, self.model
-            )
-        return self._teachers[name]
+        return self._teachers[key]
 
     def _forget_requests(self) -> None:
         """Drop forward contexts and cached responses, which refer to earlier weights."""

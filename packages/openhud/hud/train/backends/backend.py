@@ -7,7 +7,7 @@ the group `hud.trainers`; `TrainConfig.backend` is that entry point's name. Impo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hud.engine.policy import Policy
     from hud.engine.trainer import Trainer
+    from hud.learning.datums import Datum
     from hud.train.config import TrainConfig
 
 Secret = Callable[[str], str | None]
@@ -63,6 +64,13 @@ class OpenModel(ABC):
     @abstractmethod
     def open_trainer(self) -> Trainer:
         """Return a trainer of these weights."""
+
+    @abstractmethod
+    def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
+        """Return the datums with the logprobs of their sampled tokens, and the `top` likeliest, as their reference: the model as a teacher.
+
+        Blocks. Raises `UsageError` for datums that it cannot score (`hud.engine.learn.scoring`).
+        """
 
 
 class Connection(ABC):
