@@ -10,12 +10,12 @@ from tests.engine.random_decoder import forward_logprobs, random_decoder
 
 from hud.engine.sample.cache_budget import FIRST_BYTES, GPU_SHARE, CacheBudget, divided
 from hud.engine.sample.kv_cache import PAGE_TOKENS, KVCache, bytes_for
-from hud.engine.sample.memory_readings import HostMemory
 from hud.engine.sample.options import slots_within
 from hud.engine.sample.pages import PageGrowth, Pages
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
 from hud.errors import UsageError
+from hud.processes.host_memory import HostMemory
 from hud.trace import SamplingParams
 
 MIB = 1 << 20

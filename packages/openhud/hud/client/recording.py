@@ -60,6 +60,7 @@ class EventRecorder(ABC):
             "called_as": _text(job.called_as),
             "called_by": job.called_by,
             "graded_from": job.graded_from,
+            "concurrency": job.concurrency,
             "pid": pid,
             "process_started": None if pid is None else process_started(pid),
             "host": socket.gethostname(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ class Job:
     """The job whose recorded runs these are, graded again; None: its runs were played."""
     interrupted: bool = False
     """True if it was stopped before every run was started."""
+    concurrency: Mapping[str, Any] | None = None
+    """Limits in force below `max_concurrent` (`hud.eval.concurrency.in_force`); None: there were none."""
     recorder: Recorder = field(default_factory=NullRecorder, repr=False)
     active: list[Run] = field(default_factory=list)
     """Runs that are being played, in the order of their starts."""

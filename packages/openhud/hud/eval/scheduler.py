@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from hud.environment.templates.task import Provider
 from hud.errors import UsageError
+from hud.eval.concurrency.admission import Admission
+from hud.eval.concurrency.in_force import ConcurrencyWatch
 from hud.eval.judging.group_judge import JudgedGroups
 from hud.eval.rollouts import carry_out, check_limit
 from hud.eval.run import Run
@@ -166,12 +168,14 @@ async def run_planned(
     queue = iter(enumerate(planned))
     room = limit if limit is not None else nullcontext()
     waits = Waits(job, on_wait)
+    admission = Admission()
     groups = None if judge is None else JudgedGroups(judge, (item.group_id for item in planned))
     cancelling = asyncio.Event()
 
     async def work() -> None:
         for index, item in queue:
             async with room:
+                await admission.admit(lambda: len(job.active), lambda: stop.stopping)
                 if stop.stopping:
                     return
                 run = Run(
@@ -203,14 +207,17 @@ async def run_planned(
 
     width = min(max_concurrent or MAX_CONCURRENT, len(planned))
     if width:
-        watching = asyncio.create_task(waits.watch())
+        concurrency = ConcurrencyWatch(job, width, admission, on_wait)
+        watching = [asyncio.create_task(watch) for watch in (waits.watch(), concurrency.watch())]
         cancelled = True
         try:
             with patient_collector():
                 await _all(work, width, stop, cancelling)
             cancelled = stop.cancelled
         finally:
-            watching.cancel()
+            for watch in watching:
+                watch.cancel()
+            concurrency.look()
             graded = [] if groups is None else await groups.end(cancelled=cancelled)
             if on_run is not None:
                 for run in graded:

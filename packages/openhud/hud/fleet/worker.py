@@ -23,6 +23,7 @@ from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.environment.templates.runtime_config import met_by_node
 from hud.errors import FailureKind, HudError, InfrastructureFault, NotFoundError, PlatformError
+from hud.eval.concurrency.admission import machine_memory
 from hud.eval.rollout_failure import describe
 from hud.eval.rollouts import play_here
 from hud.eval.run import Run
@@ -46,6 +47,8 @@ PAUSES = Backoff(1.0, longest_seconds=5.0, spread=0.5)
 """Between two tries to reach a platform that does not answer."""
 LAST_SECONDS = 5.0
 """Time for which a worker that ends waits for an answer of the platform; where none comes, its leases run out."""
+SHORT_SECONDS = 0.25
+"""Between two looks at the free memory while it is short."""
 STREAMED_AT_ONCE = 32
 """Most rollouts whose steps are brought at each renewal; the ones that waited longest come first."""
 
@@ -95,6 +98,7 @@ class Worker:
         """Requests for rollouts that failed in a row."""
         self._handing_back = False
         self._load = WorkerLoad()
+        self._memory = machine_memory()
         self._began = time.monotonic()
 
     def stop(self) -> None:
@@ -154,6 +158,11 @@ class Worker:
 
     async def _take(self) -> None:
         """Take as many rollouts as are wanted, or wait until some are."""
+        if self._held.playing and self._memory.is_short:
+            # The rollouts that wait here go back to others at the next renewal.
+            await self._wait(asyncio.sleep(SHORT_SECONDS))
+            return
+        self._begin()
         most, ahead = self._held.wanted()
         if most + ahead == 0:
             self._free.clear()
@@ -192,8 +201,12 @@ class Worker:
             await self._wait(self._free.wait())
 
     def _begin(self) -> None:
-        """Play what waits, as far as there is room."""
-        while not self.stopping.is_set() and (attempt := self._held.next()) is not None:
+        """Play what waits, as far as there is room, and memory where anything is played."""
+        while not self.stopping.is_set():
+            if self._held.playing and self._memory.is_short:
+                return
+            if (attempt := self._held.next()) is None:
+                return
             attempt.task = asyncio.create_task(self._play(attempt))
             attempt.task.add_done_callback(partial(self._ended, attempt))
 

@@ -7,6 +7,7 @@ without importing the libraries. Independent of conversations.
     no connection, time-outs,   retried
     streams that break off
     failure of the last retry   InfrastructureFault: the run is not measured
+    429 503 529                 also: fewer requests in flight (`hud.inference.request_window`)
     401 402 403 404, no quota   RefusedError that ends the job: it applies to every run
     400 413 422 and the rest    RefusedError of this request; ContextOverflow if it was too long
 """
@@ -24,11 +25,14 @@ from typing import Any, TypeVar
 
 from hud.errors import ContextOverflow, HudError, InfrastructureFault, RefusedError
 from hud.inference.context_overflow import is_overflow
+from hud.inference.request_window import RequestWindow
 from hud.processes.backoff import Backoff
 
 T = TypeVar("T")
 
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_CROWDED = frozenset({429, 503, 529})
+"""Statuses of rate limits and of overloaded servers."""
 _EVERYWHERE = frozenset({401, 402, 403, 404})
 _PASSING = (
     "overload",
@@ -118,34 +122,51 @@ class Trouble:
     retry_after: float | None = None
     too_long: bool = False
     no_quota: bool = False
+    crowded: bool = False
+    """The server refuses what is more than it takes now."""
 
 
 async def ask(
-    attempt: Callable[[], Awaitable[T]], provider: Provider, policy: RetryPolicy | None = None
+    attempt: Callable[[], Awaitable[T]],
+    provider: Provider,
+    policy: RetryPolicy | None = None,
+    window: RequestWindow | None = None,
 ) -> T:
     """Return the result of `attempt`, with retries of transient errors.
 
-    Raises `InfrastructureFault` after the last retry, `RefusedError` for permanent errors; other exceptions pass through.
+    `window` adapts how many requests are in flight; a refusal for crowding counts as an attempt only where the window has
+    had no answer since the one before. Raises `InfrastructureFault` after the last retry, `RefusedError` for permanent
+    errors; other exceptions pass through.
     """
-    policy = policy or RetryPolicy()
-    for number in range(1, policy.attempts + 1):
-        try:
-            return await attempt()
-        except HudError:
-            raise
-        except Exception as error:
-            trouble = trouble_of(error)
-            if trouble is None:
+    policy, own = policy or RetryPolicy(), window is None
+    window = window or RequestWindow()
+    number, answers, again = 0, window.answers, False
+    while True:
+        async with window.slot(again=again) as slot:
+            try:
+                result = await attempt()
+            except HudError:
                 raise
-            if not trouble.curable:
-                raise _refusal(trouble, provider) from error
-            if number == policy.attempts:
-                tries = f"after {number} attempts" if number > 1 else "after one attempt"
-                raise InfrastructureFault(f"{_sentence(trouble, provider)} ({tries}).") from error
+            except Exception as error:
+                trouble = trouble_of(error)
+                if trouble is None:
+                    raise
+                if not trouble.curable:
+                    raise _refusal(trouble, provider) from error
+                number += not (trouble.crowded and window.answers > answers)
+                if number == policy.attempts:
+                    tries = f"after {number} attempts" if number > 1 else "after one attempt"
+                    sentence = f"{_sentence(trouble, provider)} ({tries})."
+                    raise InfrastructureFault(sentence) from error
+                if trouble.crowded:
+                    slot.refused(None if own else trouble.retry_after)
+            else:
+                slot.answered()
+                return result
         requested = trouble.retry_after
-        pause = policy.backoff.seconds(number) if requested is None else requested
+        pause = policy.backoff.seconds(max(1, number)) if requested is None else requested
+        answers, again = window.answers, True
         await sleep(min(pause, policy.longest_wait_seconds))
-    raise AssertionError("unreachable")
 
 
 def trouble_of(error: BaseException) -> Trouble | None:
@@ -169,7 +190,8 @@ def trouble_of(error: BaseException) -> Trouble | None:
         too_long = is_overflow(kind, message_of(answer))
         plain = kind.lower().replace("_", "")
         curable = not too_long and any(part in plain for part in _PASSING)
-        return Trouble(description, curable=curable, too_long=too_long)
+        crowded = curable and ("overload" in plain or "ratelimit" in plain)
+        return Trouble(description, curable=curable, too_long=too_long, crowded=crowded)
     if isinstance(error, OSError) or _is_transport(error):
         text = str(error).rstrip(".") or "no answer"
         return Trouble(f"did not answer: {type(error).__name__}: {text}", curable=True)
@@ -189,6 +211,7 @@ def http_trouble(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
         retry_after=retry_after(headers),
         too_long=too_long,
         no_quota=no_quota,
+        crowded=status in _CROWDED and not no_quota,
     )
 
 

@@ -17,6 +17,7 @@ from hud.inference.dialects.codec import ClientCodec, WireRequest
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.server_sent_events import events_in, is_stream
 from hud.inference.endpoints import Endpoint
+from hud.inference.request_window import RequestWindow, window_of
 from hud.inference.retries import (
     BrokenAnswer,
     ErrorStatus,
@@ -93,8 +94,9 @@ class ServedModel:
                     f"answered with something that cannot be read: {shown}"
                 ) from error
 
+        window = self._window()
         while True:
-            completion = await ask(attempt, self.endpoint.provider)
+            completion = await ask(attempt, self.endpoint.provider, window=window)
             if completion is not None:
                 return completion
 
@@ -113,7 +115,11 @@ class ServedModel:
             answer = _json(response)
             shown = response.text if answer is None else answer
             raise ErrorStatus(response.status_code, shown, response.headers)
+        self._window().heed(response.headers)
         return response
+
+    def _window(self) -> RequestWindow:
+        return window_of(self.endpoint.url, self.name)
 
     def _connected(self) -> httpx.AsyncClient:
         """Return the HTTP client; connections belong to an event loop, so a new loop gets a new one."""

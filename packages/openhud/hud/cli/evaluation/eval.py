@@ -318,7 +318,7 @@ async def _play(
         with (
             stop.on_interrupt(),
             progress(
-                job.name, max(0, missing), stop, quiet=quiet, verbose=verbose, plain=alone
+                job, max(0, missing), stop, quiet=quiet, verbose=verbose, plain=alone
             ) as watch,
         ):
             await tasks.run(

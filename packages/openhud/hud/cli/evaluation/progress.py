@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import fmean
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import (
     BarColumn,
@@ -37,7 +37,7 @@ from hud.eval import StopSignal
 from hud.eval.results.failure_causes import cause_of
 
 if TYPE_CHECKING:
-    from hud.eval import Run
+    from hud.eval import Job, Run
 
 
 LEAVING_SECONDS = 3.0
@@ -181,35 +181,55 @@ class Watch:
 class LiveWatch(Watch):
     """A progress bar at the bottom, with the latest runs scrolling above it."""
 
-    def __init__(self, total: int, bar: Progress, verbose: int = 0) -> None:
+    def __init__(self, job: Job, total: int, bar: Progress, verbose: int = 0) -> None:
         super().__init__(total, verbose=verbose)
+        self.job = job
         self.bar = bar
         self.out = bar.console
-        self.line = bar.add_task("", total=total, mean="–")
+        self.line = bar.add_task("", total=total, mean="–", at_once="")
 
     def show(self, run: Run) -> None:
         # All runs of a small evaluation are printed; of a large one, failures.
         if self.total <= 200 or run.failed or self.verbose:
             super().show(run)
-        self.bar.update(self.line, completed=self.done, mean=self.mean)
+        self.update()
+
+    def say(self, text: str) -> None:
+        super().say(text)
+        self.update()
+
+    def update(self) -> None:
+        """Update the progress line."""
+        at_once = at_once_text(self.job.concurrency)
+        self.bar.update(self.line, completed=self.done, mean=self.mean, at_once=at_once)
+
+
+def at_once_text(concurrency: Mapping[str, Any] | None) -> str:
+    """Return the numbers in force for the progress line; "" where only the user's limit is."""
+    if concurrency is None:
+        return ""
+    limits = [str(count) for count in concurrency["requests"].values()]
+    if concurrency["held_by"] == "memory":
+        limits.append(f"{concurrency['rollouts']} for lack of memory")
+    return f"{', '.join(limits)} at once" if limits else ""
 
 
 @contextmanager
 def progress(
-    name: str, total: int, stop: SpokenStop, *, quiet: bool, verbose: int, plain: bool = False
+    job: Job, total: int, stop: SpokenStop, *, quiet: bool, verbose: int, plain: bool = False
 ) -> Iterator[Watch]:
     """Show the progress of `total` runs, and handle stop requests, within the context.
 
     `plain` omits the live line, for other output on the terminal.
     """
-    with _watch(total, quiet=quiet, verbose=verbose, plain=plain) as watch:
+    with _watch(job, total, quiet=quiet, verbose=verbose, plain=plain) as watch:
         stop.answer = watch.say
-        watch.begin(name)
+        watch.begin(job.name)
         yield watch
 
 
 @contextmanager
-def _watch(total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Watch]:
+def _watch(job: Job, total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Watch]:
     screen = console()
     if quiet:
         watch = Watch(total)
@@ -223,12 +243,13 @@ def _watch(total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Wa
         BarColumn(20),
         MofNCompleteColumn(),
         TextColumn("mean reward {task.fields[mean]}"),
+        TextColumn("{task.fields[at_once]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen) as bar:
-        yield LiveWatch(total, bar, verbose)
+        yield LiveWatch(job, total, bar, verbose)
 
 
 def _outcome(run: Run) -> str:

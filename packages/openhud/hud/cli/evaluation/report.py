@@ -63,6 +63,7 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
         "benchmark": job.benchmark,
         "percentile": None if scored is None else {**asdict(scored), "label": scored.label},
         "interrupted": job.interrupted,
+        "concurrency": job.concurrency,
         "tool_calls": {"calls": calls.calls, "failed": calls.by_kind},
         "cut_turns": cut_turns(job.runs),
         "statistics": {**asdict(numbers), "no_signal": numbers.no_signal},

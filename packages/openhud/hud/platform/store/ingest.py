@@ -406,6 +406,7 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "taskset": _name(payload.get("taskset")),
         "called_as": _name(payload.get("called_as")),
         "graded_from": _name(payload.get("graded_from")),
+        "concurrency": _concurrency(payload.get("concurrency")),
     }
     purpose = payload.get("purpose", "evaluation")
     if purpose not in PURPOSES:
@@ -420,6 +421,23 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "status": "running",
         "extra": exact_json.dumps({name: value for name, value in extra.items() if value}).decode(),
         "created_at": payload["at"],
+    }
+
+
+def _concurrency(value: object) -> dict[str, Any] | None:
+    """Return the limits in force of a job; raises `TypeError` for anything else."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("requests"), dict):
+        raise TypeError("concurrency must be an object with requests")
+    counts = [value.get("rollouts"), value.get("max_concurrent"), *value["requests"].values()]
+    if any(type(count) is not int for count in counts):
+        raise TypeError("concurrency holds counts")
+    return {
+        "rollouts": value["rollouts"],
+        "max_concurrent": value["max_concurrent"],
+        "held_by": _name(value.get("held_by")),
+        "requests": {_name(model): count for model, count in value["requests"].items()},
     }
 
 

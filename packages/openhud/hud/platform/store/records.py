@@ -290,6 +290,7 @@ def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict
         "taskset_name": tasksets.get(row.taskset_id, row.name),
         "benchmark": row.extra.get("benchmark"),
         "graded_from": row.extra.get("graded_from"),
+        "concurrency": row.extra.get("concurrency"),
         "status": outcome(status, sums.runs, sums.failed),
         "created_at": row.created_at.isoformat(),
         "ended_at": row.ended_at.isoformat() if row.ended_at else None,

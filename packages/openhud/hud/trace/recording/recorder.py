@@ -85,6 +85,9 @@ class RecordedJob(Protocol):
     def graded_from(self) -> str | None: ...
     @property
     def interrupted(self) -> bool: ...
+    @property
+    def concurrency(self) -> Mapping[str, Any] | None:
+        """Limits in force below the user's; None: there were none."""
 
 
 class Recorder(Protocol):
@@ -93,7 +96,8 @@ class Recorder(Protocol):
     A method raises `StoreError` when recording has become impossible: that stops the job.
     """
 
-    def job_started(self, job: RecordedJob) -> None: ...
+    def job_started(self, job: RecordedJob) -> None:
+        """Record a job at its start, and anew at its resumption and whenever its concurrency changes."""
 
     def run_started(self, run: RecordedRun) -> None: ...
 
