@@ -19,11 +19,10 @@ from weakref import WeakKeyDictionary
 SHRINK = 0.7
 """Factor of the number in flight when the server refuses one."""
 LONGEST_PAUSE_SECONDS = 30.0
-_BUCKETS = (
-    "x-ratelimit-{}-requests",
-    "anthropic-ratelimit-requests-{}",
+_BUCKET = re.compile(
+    r"ratelimit-(?:requests-(limit|remaining|reset)|(limit|remaining|reset)-requests)$"
 )
-"""Headers of a server's bucket of requests, with `limit`, `remaining` or `reset`: OpenAI's, which many servers send, and Anthropic's."""
+"""Headers of a server's bucket of requests: `x-ratelimit-remaining-requests`, or a provider's `...-ratelimit-requests-remaining`."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _windows: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], RequestWindow]]
@@ -107,15 +106,16 @@ class RequestWindow:
 
         A bucket refills evenly: `reset` seconds for all that it lacks.
         """
-        for form in _BUCKETS:
-            limit, left, reset = (
-                headers.get(form.format(name)) for name in ("limit", "remaining", "reset")
-            )
-            if limit is None or left is None or reset is None:
-                continue
-            with suppress(ValueError):
-                if int(left) <= 0 < int(limit):
-                    self.pause(seconds_until(reset) / int(limit))
+        bucket = {
+            match[1] or match[2]: value
+            for name, value in headers.items()
+            if "ratelimit" in name and (match := _BUCKET.search(name)) is not None
+        }
+        if bucket.keys() < {"limit", "remaining", "reset"}:
+            return
+        with suppress(ValueError):
+            if int(bucket["remaining"]) <= 0 < int(bucket["limit"]):
+                self.pause(seconds_until(bucket["reset"]) / int(bucket["limit"]))
 
     async def _enter(self, again: bool) -> None:
         if not self._turns and self._has_room():
