@@ -68,7 +68,8 @@ async def opening(name: str, url: str) -> AsyncIterator[ChatModel]:
     parts = connect().embedded.parts
     engine = EnginePool(parts.config)
     target = await parts.gateway.catalogue.find(LOCAL_TEAM, "m")
-    yield PolicyChatModel("m", EnginePolicy(engine, target.record, None, target.format.chat))
+    policy = EnginePolicy(engine, target.record, None, target.format.chat, target.system_prompt)
+    yield PolicyChatModel("m", policy)
     await engine.stop()
 
 
