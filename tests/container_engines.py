@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from hud.eval.runtimes.containers.container_engine import ContainerEngine, conta
 from tests.sources import ROOT
 
 TINY = "hud-tests/tiny:1"
+BOX = "hud-tests/box:1"
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 _CONFIGURATION = """
 [engine]
@@ -51,6 +54,18 @@ def require_engine() -> ContainerEngine:
     if engine is None:
         pytest.skip("no docker or podman runs containers here: scripts/setup-worlds podman runc")
     return engine
+
+
+def imported_image(reference: str, members: list[tuple[tarfile.TarInfo, bytes]]) -> str:
+    """Store an image of the members of a layer, with a shell; returns its reference."""
+    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for info, content in members:
+                archive.addfile(info, io.BytesIO(content))
+        file.flush()
+        command = [container_engine().program, "import", file.name, reference]
+        subprocess.run(command, check=True, capture_output=True)
+    return reference
 
 
 def machine_mounts() -> dict[str, str]:

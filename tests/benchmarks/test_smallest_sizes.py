@@ -47,6 +47,7 @@ LONG = (
 )
 NEEDING = {
     "browsers": "chromium",
+    "containers": "podman",
     "dashboard_first_load": "chromium",
     "dashboard_live": "chromium",
     "leftovers": "bwrap",

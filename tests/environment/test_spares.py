@@ -9,6 +9,7 @@ from hud.capabilities.shell.ssh import SSHClient
 from hud.environment import Environment, WorkspaceLimits, spares
 from hud.environment.current_run import entered
 from hud.environment.spares import Spares
+from hud.errors import UsageError
 
 LIMIT_SECONDS = 30.0
 
@@ -32,8 +33,8 @@ class Place:
     async def close(self, number):
         self.closed.append(number)
 
-    def spares(self):
-        return Spares(self.start, self.close, lambda number: -number not in self.broken)
+    def spares(self, number=None):
+        return Spares(self.start, self.close, lambda place: -place not in self.broken, number)
 
 
 async def until(condition):
@@ -52,6 +53,29 @@ async def test_runs_that_follow_each_other_find_theirs_started_and_share_none():
     taken += await asyncio.gather(*(kept.take() for _ in range(5)))
     assert len(set(taken)) == 7
     assert {3, 4} < set(taken)
+
+
+async def test_a_declared_number_is_kept_up_from_the_first_run_until_it_is_closed(monkeypatch):
+    monkeypatch.setattr(spares, "KEPT_SECONDS", 0.01)
+    place = Place()
+    kept = place.spares(3)
+    taken = [await kept.take()]
+    await until(lambda: place.started == 4)
+    await asyncio.sleep(0.05)
+    assert place.closed == []
+    taken.append(await kept.take())
+    await until(lambda: place.started == 5)
+    await kept.close()
+    assert set(place.closed) == {1, 2, 3, 4, 5} - set(taken)
+
+
+async def test_no_spares_are_started_where_none_are_wanted():
+    place = Place()
+    kept = place.spares(0)
+    assert [await kept.take() for _ in range(3)] == [1, 2, 3]
+    assert place.started == 3
+    with pytest.raises(UsageError, match="at least 0"):
+        place.spares(-1)
 
 
 async def test_one_that_no_run_takes_is_closed(monkeypatch):

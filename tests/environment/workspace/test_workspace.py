@@ -331,7 +331,7 @@ async def test_before_an_agent_comes_it_is_the_environments_own_fault():
 async def test_a_workspace_that_dies_breaks_its_run_alone():
     async with workspace() as (shell, _), workspace() as (other, _):
         opened = shell.opened
-        os.kill(opened.sandbox._bubblewrap.pid, 9)
+        os.kill(opened.sandbox.launch.process.pid, 9)
         async with asyncio.timeout(10):
             while opened.fault() is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -344,7 +344,7 @@ async def test_a_workspace_that_dies_breaks_its_run_alone():
 
 async def test_an_agent_that_uses_up_the_memory_breaks_nothing_of_ours():
     async with workspace(limits=WorkspaceLimits(memory_mb=48, disk_mb=400)) as (shell, client):
-        if shell.opened.sandbox._group is None:
+        if shell.opened.sandbox.launch.group is None:
             pytest.skip("there are no control groups here")
         await client.run("cat /dev/zero > full", timeout=20)
         assert shell.opened.fault() is None
@@ -540,7 +540,7 @@ async def test_without_bubblewrap_the_sentence_names_the_cure(monkeypatch):
 async def test_it_works_without_control_groups(monkeypatch, tmp_path):
     monkeypatch.setattr(cgroups, "MOUNTS", tmp_path / "none")
     async with workspace(limits=WorkspaceLimits(memory_mb=100)) as (shell, client):
-        assert shell.opened.sandbox._group is None
+        assert shell.opened.sandbox.launch.group is None
         hog = await client.run("python3 -c 'x = bytearray(1 << 28)'")
         assert "MemoryError" in hog.stderr
         assert (await client.run("echo fine")).stdout == "fine\n"
@@ -553,7 +553,7 @@ def test_it_works_for_an_ordinary_user(tmp_path):
         async with workspace() as (shell, client):
             assert (await client.run("id -un; echo x > file; cat file")).stdout == "agent\nx\n"
             assert (await shell.opened.observe())["files"]["files_changed"] == 1
-            assert (shell.opened.sandbox.user is None) == (os.geteuid() != 0)
+            assert (shell.opened.sandbox.launch.user is None) == (os.geteuid() != 0)
 
     # Everything is loaded before: that user may not be able to read this one's interpreter.
     asyncio.run(use())

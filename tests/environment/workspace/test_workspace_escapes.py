@@ -163,7 +163,9 @@ async def test_a_fork_bomb_stays_small_and_ends(inside):
     await inside.run(bomb, timeout=5)
     async with workspace() as other:
         assert (await other.run("echo fine")).stdout == "fine\n"
-    (group,) = [one for one in inside.opened.sandbox._group.folders if "pids" in str(one)] or [None]
+    (group,) = [
+        one for one in inside.opened.sandbox.launch.group.folders if "pids" in str(one)
+    ] or [None]
     if group is not None:
         assert int((group / "pids.current").read_text()) <= SMALL.processes + 16
     await inside.opened.sandbox.kill_all()
@@ -322,7 +324,7 @@ async def test_another_runs_files_and_processes_are_not_seen():
         assert "mine" not in seen.stdout
         assert "432.1" not in seen.stdout
         assert "pipe" not in seen.stdout
-        users = [client.opened.sandbox.user for client in (one, other)]
+        users = [client.opened.sandbox.launch.user for client in (one, other)]
         assert users == [None, None] or users[0] != users[1]
 
 

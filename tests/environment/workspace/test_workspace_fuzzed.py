@@ -221,7 +221,7 @@ async def test_a_world_that_dies_of_what_its_agent_did_is_the_agents_failure():
         sandbox._control.shutdown(1)
 
     def from_outside(sandbox):
-        sandbox._bubblewrap.kill()
+        sandbox.launch.process.kill()
 
     for used, end, expected in (
         (True, from_inside, ("agent", 0.0)),

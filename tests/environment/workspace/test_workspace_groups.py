@@ -127,7 +127,7 @@ async def test_a_workspace_keeps_no_more_processors_busy_than_it_may():
     shell = env.workspace(limits=few)
     async with env.run() as run:
         with entered(run):
-            group = shell.opened.sandbox._group
+            group = shell.opened.sandbox.launch.group
             if group is None or len(group.folders) < 3:
                 pytest.skip("no control group of processors can be made here")
             busy = "for i in 1 2 3 4; do (while :; do :; done) & done; sleep 1.5; kill $(jobs -p); times"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import replace
 
@@ -133,6 +134,25 @@ async def test_an_environment_in_an_image_plays_with_a_network_and_without(shop,
     task.runtime_config = RuntimeConfig(resources=RuntimeResources(memory_mb=512, cpu=2)).model_dump(exclude_none=True)  # fmt: skip
     run = await rollout(task, seen, runtime=runtime, recorder=NullRecorder())
     assert run.reward == 1.0, run.trace.error
+
+
+@pytest.mark.slow
+async def test_containers_are_up_before_a_rollout_and_removed_at_the_end(shop):
+    engine = require_engine()
+    runtime = ContainerRuntime(shop / "env.py", network="none", mounts=machine_mounts(), spares=2)
+    names = ("ps", "--format", "{{.Names}}")
+    before = set((await engine.call(*names)).split())
+    task = Task(env="shop", id="where")
+    try:
+        for _ in range(3):
+            run = await rollout(task, seen, runtime=runtime, recorder=NullRecorder())
+            assert run.reward == 1.0, run.trace.error
+        async with asyncio.timeout(60):
+            while len(set((await engine.call(*names)).split()) - before) < 2:  # noqa: ASYNC110 - nothing is notified
+                await asyncio.sleep(0.1)
+    finally:
+        await runtime.aclose()
+    assert set((await engine.call(*names)).split()) == before
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Container images: unpacked or built without a daemon for `env.workspace(image=...)`, or run by docker or podman.
 
-`image` unpacks an archive, `add_image` names one as a base, `build_image` builds a Dockerfile; `ContainerRuntime` runs images.
+`image` unpacks an archive, `add_image` names one as a base, `build_image` builds a Dockerfile; `engine_image` is one of docker or
+podman, for workspaces that are containers; `ContainerRuntime` runs images that serve environments.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING
 from hud.lazy import lazy
 
 if TYPE_CHECKING:
+    from hud_integrations.containers.container_image import engine_image
     from hud_integrations.containers.container_runtime import ContainerRuntime
     from hud_integrations.containers.image_build import build_image
     from hud_integrations.containers.image_store import add_image, image
 
-__all__ = ["ContainerRuntime", "add_image", "build_image", "image"]
+__all__ = ["ContainerRuntime", "add_image", "build_image", "engine_image", "image"]
 
 __getattr__ = lazy(
     __name__,
@@ -22,6 +24,7 @@ __getattr__ = lazy(
         "ContainerRuntime": ".container_runtime",
         "add_image": ".image_store",
         "build_image": ".image_build",
+        "engine_image": ".container_image",
         "image": ".image_store",
     },
 )

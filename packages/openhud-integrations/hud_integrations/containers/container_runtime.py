@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hud.client.archives import pack
+from hud.environment.channel.client.remote_connection import RemoteConnection
+from hud.environment.spares import Spares
 from hud.environment.templates.runtime_config import RuntimeResources, refuse_unsupported
 from hud.errors import UsageError
 from hud.eval.runtimes.containers.contained_environment import (
@@ -25,9 +27,10 @@ from hud.eval.runtimes.rollout_runtime import RolloutRuntime
 
 if TYPE_CHECKING:
     from hud.environment import Environment, Task
-    from hud.environment.channel.client.remote_connection import RemoteConnection
 
 DOCKERFILE = "Dockerfile.hud"
+_Started = tuple[RemoteConnection, AsyncExitStack]
+"""Connection to a started container's environment, and what closes both."""
 
 
 class ContainerRuntime(RolloutRuntime):
@@ -35,7 +38,8 @@ class ContainerRuntime(RolloutRuntime):
 
     The image is the task's `runtime_config.image`, else `image`, else it is built from the `Dockerfile.hud` in the folder of
     `source`, once for each content. `resources.cpu` and `resources.memory_mb` of the task are limits, at most `processors` and
-    `memory_mb`. `mounts` are read-only files of this machine, by path inside.
+    `memory_mb`. `mounts` are read-only files of this machine, by path inside. `spares` containers of each image are up before a
+    rollout needs them, from the first one on.
     """
 
     def __init__(
@@ -49,8 +53,11 @@ class ContainerRuntime(RolloutRuntime):
         processes: int | None = None,
         network: Literal["all", "none"] = "all",
         mounts: Mapping[str, str | Path] | None = None,
+        spares: int = 0,
     ) -> None:
         self.image = image
+        self.spares = spares
+        self._pools: dict[Any, Spares[_Started]] = {}
         self.folder = None if source is None else Path(path_of(source).partition(":")[0]).parent
         self.limits = ContainerSpec(
             "",
@@ -81,8 +88,34 @@ class ContainerRuntime(RolloutRuntime):
             mounts=limits.mounts,
         )
         startup = config.limits.startup_timeout_s if config.limits is not None else None
-        async with contained_environment(spec, startup or READY_SECONDS) as connection:
+        pool = self._pool(spec, startup or READY_SECONDS)
+        connection, stack = await pool.take()
+        async with stack:
             yield connection
+
+    async def aclose(self) -> None:
+        """Remove the containers that no rollout took."""
+        for pool in self._pools.values():
+            await pool.close()
+        self._pools.clear()
+
+    def _pool(self, spec: ContainerSpec, seconds: float) -> Spares[_Started]:
+        """Return the containers of a specification that are started ahead."""
+
+        async def start() -> _Started:
+            async with AsyncExitStack() as stack:
+                contained = contained_environment(spec, seconds)
+                return await stack.enter_async_context(contained), stack.pop_all()
+
+        key = (spec.image, spec.processors, spec.memory_mb, seconds)
+        if key not in self._pools:
+            self._pools[key] = Spares(
+                start,
+                lambda started: started[1].aclose(),
+                lambda started: not started[0].is_lost,
+                self.spares,
+            )
+        return self._pools[key]
 
     async def _built(self, slug: str) -> str:
         """Return the image of the source's folder, built if the engine has none of this content."""

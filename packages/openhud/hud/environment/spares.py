@@ -1,6 +1,6 @@
-"""Spares: resources started before a run needs them, for runs that follow each other quickly.
+"""Spares: resources started before a run needs them, for runs that follow each other quickly, or always.
 
-A spare is handed out once and never returned, so that no two runs share it. One that no run takes in time is closed, also
+A spare is handed out once and never returned, so that no two runs share it. One that no run takes in time is closed; all are
 at the end of the event loop.
 """
 
@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
+
+from hud.errors import UsageError
 
 KEPT_SECONDS = 1.0
 """Time after which an unused spare is closed, and largest time between two runs for which spares are started."""
@@ -28,8 +30,16 @@ class Spares(Generic[Resource]):
         start: Callable[[], Awaitable[Resource]],
         close: Callable[[Resource], Awaitable[None]],
         is_usable: Callable[[Resource], bool],
+        number: int | None = None,
     ) -> None:
+        """`number`: spares that are kept from the first run on; None: a few, while runs follow each other.
+
+        Raises `UsageError` for a negative number.
+        """
+        if number is not None and number < 0:
+            raise UsageError(f"spares must be a number of at least 0, not {number!r}.")
         self._start, self._close, self._is_usable = start, close, is_usable
+        self._number = number
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last = 0.0
         self._kept: deque[_Spare[Resource]] = deque()
@@ -45,10 +55,18 @@ class Spares(Generic[Resource]):
         resource = await self._spare()
         if resource is None:
             resource = await self._start()
-        if follows:
-            while len(self._kept) < _NUMBER:
-                self._kept.append(_Spare(self._start, self._close, self._kept))
+        number = self._number if self._number is not None else _NUMBER * follows
+        kept_seconds = KEPT_SECONDS if self._number is None else None
+        while len(self._kept) < number:
+            self._kept.append(_Spare(self._start, self._close, self._kept, kept_seconds))
         return resource
+
+    async def close(self) -> None:
+        """Close all spares; a later run starts them again."""
+        while self._kept:
+            resource = await self._kept.popleft().claim()
+            if resource is not None:
+                await self._close(resource)
 
     async def _spare(self) -> Resource | None:
         while self._kept:
@@ -68,9 +86,10 @@ class _Spare(Generic[Resource]):
         start: Callable[[], Awaitable[Resource]],
         close: Callable[[Resource], Awaitable[None]],
         spares: deque[_Spare[Resource]],
+        kept_seconds: float | None,
     ) -> None:
         self._start, self._close = start, close
-        self._kept = spares
+        self._kept, self._kept_seconds = spares, kept_seconds
         self._claimed = asyncio.Event()
         self._started: asyncio.Future[Resource | None] = asyncio.get_running_loop().create_future()
         self._living = asyncio.create_task(self._live())
@@ -101,7 +120,7 @@ class _Spare(Generic[Resource]):
         self._started.set_result(resource)
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(KEPT_SECONDS):
+                async with asyncio.timeout(self._kept_seconds):
                     await self._claimed.wait()
         finally:
             if not self._claimed.is_set():

@@ -11,7 +11,7 @@ from typing import Literal
 
 from hud.capabilities.browser.devtools import DevTools
 from hud.environment.screens.screen_sandbox import HOME, Box, BoxedProgram
-from hud.environment.workspace.sandbox.sandbox import by_itself
+from hud.environment.workspace.sandbox.launch import by_itself
 from hud.errors import EnvironmentFault
 
 START_SECONDS = 60.0

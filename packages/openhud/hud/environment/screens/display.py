@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hud.environment.screens.screen_sandbox import Box, BoxedProgram
 from hud.environment.workspace.sandbox.bubblewrap import required_program
-from hud.environment.workspace.sandbox.sandbox import by_itself
+from hud.environment.workspace.sandbox.launch import by_itself
 from hud.errors import EnvironmentFault
 
 SOCKETS = "/tmp/.X11-unix"

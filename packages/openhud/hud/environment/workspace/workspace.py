@@ -20,7 +20,7 @@ from hud.environment.workspace.sandbox.bubblewrap import Plan
 from hud.environment.workspace.sandbox.commands import run_inside
 from hud.environment.workspace.sandbox.limits import WorkspaceLimits
 from hud.environment.workspace.sandbox.mounts import USER, Mount, taken
-from hud.environment.workspace.sandbox.root_image import RootImage
+from hud.environment.workspace.sandbox.root_image import SandboxImage
 from hud.environment.workspace.sandbox.sandbox import Sandbox
 from hud.environment.workspace.ssh_server import WorkspaceServer
 from hud.errors import AgentFault, EnvironmentFault, UsageError
@@ -42,8 +42,9 @@ class Workspace(Part["OpenWorkspace"]):
     access the web through a proxy: public hosts, or `allowed_hosts` only (`pypi.org`, `*.example.org`,
     `git.example.org:9418`). `peers` are services available by name. Changed files are recorded for each step, except names
     and patterns in `untracked`. At the agent's end its connections are closed and all processes killed; with
-    `keeps_running` processes continue, so that graders can use servers that the agent started. `image` is an unpacked
+    `keeps_running` processes continue, so that graders can use servers that the agent started. `image` is a
     container image, in place of the machine's programs: `guest_path` is then its working directory, in which its files stay.
+    `spares` sandboxes are up before a run needs them, from the first run on; None: two while runs follow each other.
     """
 
     confines_shells = True
@@ -64,7 +65,8 @@ class Workspace(Part["OpenWorkspace"]):
         track_files: bool = True,
         untracked: Sequence[str] = SKIPPED,
         keeps_running: bool = False,
-        image: RootImage | None = None,
+        image: SandboxImage | None = None,
+        spares: int | None = None,
     ) -> None:
         folder = _own_folder("guest_path", guest_path or _default_folder(image))
         further = tuple(_own_folder("folders", path) for path in folders)
@@ -97,6 +99,7 @@ class Workspace(Part["OpenWorkspace"]):
             lambda: Sandbox.start(self.plan),
             lambda sandbox: sandbox.close(),
             lambda sandbox: sandbox.problem is None,
+            spares,
         )
 
     @asynccontextmanager
@@ -190,7 +193,7 @@ class Workspace(Part["OpenWorkspace"]):
         self.opened.check_running()
 
 
-def _default_folder(image: RootImage | None) -> str:
+def _default_folder(image: SandboxImage | None) -> str:
     """Return the folder of a workspace that names none: the image's working directory, if it has one."""
     return "/workspace" if image is None or image.workdir == "/" else image.workdir
 
@@ -336,12 +339,12 @@ class OpenWorkspace(OpenPart):
 
     def fault(self) -> str | None:
         problem = self.sandbox.problem
-        if problem is None or self.sandbox.memory_ran_out():
+        if problem is None or self.sandbox.launch.memory_ran_out():
             return None  # Exhausting the workspace's memory is no fault of the environment.
         return f"Environment {self._run_name!r}: {self._part.name!r}: {problem}"
 
     def broken_by_agent(self) -> bool:
-        return self.server.was_used and self.sandbox.ended_by_itself
+        return self.server.was_used and self.sandbox.launch.ended_by_itself
 
     def _time_is_up(self) -> None:
         seconds = self._part.plan.limits.seconds

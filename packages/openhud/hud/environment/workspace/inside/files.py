@@ -18,6 +18,7 @@ import sys
 PIECE_BYTES = 1 << 18
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+NEVER_WRITABLE = ("/proc", "/sys", "/run/hud")
 MOST_LINKS = 40
 """Links that the kernel follows in one path."""
 
@@ -116,6 +117,8 @@ def empty(path: str, writable: list[str]) -> None:
         place = ahead.pop()
         for name in names_in(place, modes):
             entry = os.path.join(place, name)
+            if entry in NEVER_WRITABLE:
+                continue
             if not os.path.islink(entry):
                 ahead += [entry] if os.path.isdir(entry) else []
             elif not is_read_only(place) and leads_through(place, name, barred):

@@ -42,6 +42,8 @@ SIGNALS_THAT_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 LONGEST_SIDE = 65_535
 """Maximum rows or columns of a terminal: 16 bits in the kernel."""
 LONGEST_REASON = 1_000
+KERNEL_FOLDERS = ("proc", "sys")
+FIRST_SHELL, SECOND_SHELL = b"/bin/bash", b"/bin/sh"
 PREFERRED_VICTIM = b"800"
 """Lowest OOM score: the kernel kills other processes than process 1."""
 
@@ -216,6 +218,8 @@ class Supervisor:
         os.umask(0o022)
         for name, most in self.limits:
             resource.setrlimit(name, (most, most))
+        if program.argv[0] == FIRST_SHELL and not os.path.exists(FIRST_SHELL):
+            program.argv[0] = SECOND_SHELL
         os.execve(program.argv[0], program.argv, program.environment)
 
     def reap(self) -> None:
@@ -259,6 +263,8 @@ def receive(control: socket.socket) -> Any:
 def confine(folders: Sequence[str]) -> bool:
     """Restrict writes of this process and its descendants to `folders`, by Landlock; False if it is unavailable.
 
+    `/` stands for all folders there but the kernel's.
+
     All processes in the sandbox have the same user: by default each could write another's memory, also a grader's, through
     `/proc/PID/mem`. Raises `OSError` if Landlock fails.
     """
@@ -270,7 +276,7 @@ def confine(folders: Sequence[str]) -> bool:
     if ruleset < 0:
         return False
     try:
-        for folder in folders:
+        for folder in expanded(folders):
             if not os.path.isdir(folder):
                 continue
             below = os.open(folder, O_PATH | os.O_CLOEXEC)
@@ -286,6 +292,13 @@ def confine(folders: Sequence[str]) -> bool:
     return True
 
 
+def expanded(folders: Sequence[str]) -> list[str]:
+    """Return `folders` with those in the root in place of `/`."""
+    if "/" not in folders:
+        return list(folders)
+    return [f"/{name}" for name in os.listdir("/") if name not in KERNEL_FOLDERS]
+
+
 def join(descriptors: Sequence[int]) -> None:
     """Join control groups, by files that were opened outside.
 
@@ -296,19 +309,37 @@ def join(descriptors: Sequence[int]) -> None:
         os.close(descriptor)
 
 
+def connected(address: str) -> socket.socket:
+    """Return the socket of a descriptor, or one that is connected to a path; no program inherits it."""
+    if address.isdigit():
+        control = socket.socket(fileno=int(address))
+        os.set_inheritable(control.fileno(), False)
+        return control
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control.connect(address)
+    return control
+
+
+def lowered(name: str, most: int) -> tuple[int, int]:
+    """Return a resource and its limit: at most the one that a container's engine has set."""
+    number = getattr(resource, name)
+    _, hard = resource.getrlimit(number)
+    return number, most if hard == resource.RLIM_INFINITY else min(most, hard)
+
+
 def main() -> None:
     """Read the command line, join the groups, send the folder's descriptor, and serve.
 
-    Arguments: socket, descriptors of control groups, limits (`RLIMIT_NPROC=9`), folder, further writable folders. Both
-    lists are separated by commas.
+    Arguments: socket (its descriptor or path), descriptors of control groups, limits (`RLIMIT_NPROC=9`), folder, further
+    writable folders. Both lists are separated by commas. The folder is made if it is missing.
     """
-    number, groups, limits, *folders = sys.argv[1:]
+    address, groups, limits, *folders = sys.argv[1:]
     join([int(group) for group in groups.split(",") if group])
-    control = socket.socket(fileno=int(number))
-    os.set_inheritable(control.fileno(), False)
+    control = connected(address)
     pairs = (limit.split("=") for limit in limits.split(","))
-    supervisor = Supervisor(control, [(getattr(resource, name), int(most)) for name, most in pairs])
+    supervisor = Supervisor(control, [lowered(name, int(most)) for name, most in pairs])
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    os.makedirs(folders[0], exist_ok=True)
     folder = os.open(folders[0], os.O_RDONLY | os.O_DIRECTORY)
     confine(folders)
     supervisor.say(b"up", descriptors=[folder])

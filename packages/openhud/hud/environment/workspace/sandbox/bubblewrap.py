@@ -21,13 +21,14 @@ from hud.environment.workspace.sandbox.mounts import (
     font_cache,
     hidden_files,
     made_up_files,
-    program_mounts,
+    mounted_programs,
     system_mounts,
 )
 from hud.environment.workspace.sandbox.root_image import (
     IMAGE_USER,
     OVERLAY,
     RootImage,
+    SandboxImage,
     machine_mount,
     machine_program,
 )
@@ -57,8 +58,8 @@ class Plan:
     """Environment variables of all its processes."""
     folders: Sequence[str] = ()
     """Further writable folders, empty at the start."""
-    image: RootImage | None = None
-    """Root file system; None: the machine's programs."""
+    image: SandboxImage | None = None
+    """Programs and files; None: the machine's programs."""
 
     @property
     def writable(self) -> tuple[str, ...]:
@@ -88,7 +89,7 @@ class Command:
     """Current folder of its first process, on the machine."""
 
 
-def sandbox_user(image: RootImage | None = None) -> int | None:
+def sandbox_user(image: SandboxImage | None = None) -> int | None:
     """Return the sandbox's user id on the machine, or None for this process's; an image's files have one owner.
 
     It must not be root's: the kernel lets root write `/proc/sys`.
@@ -188,7 +189,8 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         return str(descriptors[-1])
 
     limits = plan.limits
-    root = _machine_root(plan) if plan.image is None else _image_root(plan, plan.image)
+    image = plan.image
+    root = _image_root(plan, image) if isinstance(image, RootImage) else _machine_root(plan)
     user_inside = str(root.user)
     arguments = [*root.first, program, "--unshare-all", "--unshare-user", "--disable-userns"]
     arguments += ["--uid", user_inside, "--gid", user_inside, "--hostname", HOST_NAME]
@@ -206,7 +208,8 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         arguments += ["--perms", mode, "--size", _size(limits.scratch_mb), "--tmpfs", folder]
     arguments += root.folder
     user = sandbox_user(plan.image)
-    arguments += program_mounts(user)
+    for path in mounted_programs(user):
+        arguments += ["--ro-bind", path, path]
     for mount in plan.mounts:
         arguments += mount.arguments()
     arguments += ["--remount-ro", "/dev", "--remount-ro", root.read_only]

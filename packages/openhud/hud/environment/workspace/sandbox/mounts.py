@@ -77,14 +77,13 @@ def taken(path: str) -> bool:
     return any(PurePosixPath(own).is_relative_to(wanted) for own in (*_TAKEN, *_SYSTEM))
 
 
-def program_mounts(user: int | None) -> list[str]:
-    """Return the mounts of agent programs (`settings.programs`) as bubblewrap arguments.
+def mounted_programs(user: int | None) -> list[str]:
+    """Return the paths of agent programs (`settings.programs`) that a sandbox mounts.
 
     Left out are those that the system's mounts hold, and those that the sandbox's `user` cannot reach: programs elsewhere
     must not keep a workspace from starting.
     """
-    paths = [path for path in settings.programs() if _is_mountable(path, user)]
-    return [argument for path in paths for argument in ("--ro-bind", str(path), str(path))]
+    return [str(path) for path in settings.programs() if _is_mountable(path, user)]
 
 
 def _is_mountable(path: Path, user: int | None) -> bool:

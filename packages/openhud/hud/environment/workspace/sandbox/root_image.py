@@ -1,4 +1,4 @@
-"""`RootImage`: an unpacked container image as the root file system of a workspace, and its overlay.
+"""`SandboxImage`: the programs of a workspace that are not the machine's. `RootImage`: an unpacked image, with an overlay.
 
 The kernel mounts the overlay in a user namespace of its own, in which bubblewrap then runs: bubblewrap before 0.11 has no
 overlays. Changes are in memory, and end with the workspace.
@@ -9,12 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from hud.environment.workspace.sandbox.mounts import INSIDE
 from hud.errors import EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from hud.environment.workspace.sandbox.bubblewrap import Plan
+    from hud.environment.workspace.sandbox.launch import Launch
 
 IMAGE_USER = 1_999_999_999
 """Owner of unpacked images, and the user of their sandboxes, if this process is root."""
@@ -26,13 +32,37 @@ _MOUNT_OVERLAY = (
 """The tmpfs hides `/sys`, of which a sandbox mounts nothing, in the new mount namespace only. The image is the current folder: the
 sandbox's user may not be able to search the folders above it."""
 _KERNEL_FOLDERS = ("proc", "sys", "dev")
-_MACHINE = f"{INSIDE}/machine"
+MACHINE = f"{INSIDE}/machine"
 """The machine's `/usr`, read-only, for OpenHUD's scripts: the image may have no Python."""
 _LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
 
 
+class SandboxImage(ABC):
+    """A container image whose programs a workspace has: the port of what starts a sandbox of one."""
+
+    workdir: str
+    variables: Mapping[str, str]
+    """Variables of all processes; `PATH` is among them."""
+
+    @property
+    @abstractmethod
+    def shell(self) -> str:
+        """Path of its shell inside; raises `UsageError` if it has none."""
+
+    @abstractmethod
+    def writable(self) -> tuple[str, ...]:
+        """Return its top folders, except those of the kernel: processes write below these."""
+
+    def check_path(self, path: str) -> None:  # noqa: B027 - most images accept all
+        """Raise `UsageError` if `path` cannot be a folder or mount of the sandbox."""
+
+    def launch(self, plan: Plan) -> Launch | None:
+        """Return the start of a sandbox of `plan`; None: bubblewrap starts it."""
+        return None
+
+
 @dataclass(frozen=True)
-class RootImage:
+class RootImage(SandboxImage):
     """An unpacked image with its configuration; `hud_integrations.containers.image` makes one."""
 
     root: Path
@@ -87,7 +117,7 @@ class RootImage:
 
 def machine_mount() -> list[str]:
     """Return bubblewrap arguments for the machine's programs that OpenHUD's scripts need."""
-    return ["--ro-bind", "/usr", _MACHINE]
+    return ["--ro-bind", "/usr", MACHINE]
 
 
 def machine_program(argv: Sequence[str]) -> list[str]:
@@ -104,7 +134,7 @@ def machine_program(argv: Sequence[str]) -> list[str]:
                 "/lib",
                 "/local/lib",
             )
-            search_path = ":".join(_MACHINE + folder for folder in libraries)
+            search_path = ":".join(MACHINE + folder for folder in libraries)
             return [
                 _path_inside(loader),
                 "--library-path",
@@ -121,4 +151,4 @@ def _path_inside(path: str) -> str:
     """Return the path inside of a program of the machine."""
     if path.startswith(INSIDE):
         return path
-    return _MACHINE + path.removeprefix("/usr")
+    return MACHINE + path.removeprefix("/usr")

@@ -10,26 +10,18 @@ import array
 import asyncio
 import errno
 import os
-import signal
 import socket
 import stat
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import count
 
-from hud.environment.processes.run_processes import start_of_part
-from hud.environment.workspace.sandbox.bubblewrap import Plan, as_user, command
-from hud.environment.workspace.sandbox.cgroups import ControlGroup
-from hud.environment.workspace.sandbox.lacking import (
-    explained,
-    warn_without_groups,
-    warn_without_landlock,
-)
-from hud.environment.workspace.sandbox.limits import MB
+from hud.environment.workspace.sandbox.bubblewrap import Plan
+from hud.environment.workspace.sandbox.lacking import explained
+from hud.environment.workspace.sandbox.launch import BubblewrapLaunch
 from hud.environment.workspace.sandbox.mounts import HOME, SEARCH_PATH, USER
 from hud.errors import EnvironmentFault
 
-START_SECONDS = 30.0
 _PACKET_BYTES = 1 << 18
 _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SECONDS = 2.0
@@ -41,11 +33,6 @@ _ENVIRONMENT = {
     "SHELL": "/bin/bash",
     "LANG": "C.UTF-8",
 }
-
-
-def by_itself(status: int | None) -> bool:
-    """Return True if a program in bubblewrap exited without SIGKILL from outside, to it or to bubblewrap."""
-    return status is not None and status >= 0 and status != 128 + signal.SIGKILL
 
 
 class Process:
@@ -75,35 +62,30 @@ class Sandbox:
         self.loop = asyncio.get_running_loop()
         self.folder = -1
         """A descriptor of the workspace's folder. Its files are the agent's: follow no links."""
-        self.user: int | None = None
-        """Owner of the sandbox's files; None: this process's user."""
         self.problem: str | None = None
         """Reason of the sandbox's end; None while it runs."""
-        self._control, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.setblocking(False)
+        self.launch = (plan.image and plan.image.launch(plan)) or BubblewrapLaunch(plan)
+        self._control: socket.socket | None = None
         self._numbers = count(1)
         self._answers: dict[int, asyncio.Future[tuple[str | None, list[int]]]] = {}
         """Responses awaited: the reason of a refusal, and descriptors."""
         self._processes: dict[int, Process] = {}
         self._up: asyncio.Future[None] = self.loop.create_future()
-        self._bubblewrap: asyncio.subprocess.Process | None = None
-        self._handle = -1
         self._words = b""
         self._listening: asyncio.Task[None] | None = None
-        self._group: ControlGroup | None = None
 
     @classmethod
     async def start(cls, plan: Plan) -> Sandbox:
         """Start a sandbox; raises `EnvironmentFault` with the reason of a failure."""
         sandbox = cls(plan)
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(sandbox.launch.seconds):
                 await sandbox._start()
         except BaseException as error:
             await sandbox.close()
             if isinstance(error, TimeoutError):
                 raise EnvironmentFault(
-                    f"A workspace's sandbox was not up within {START_SECONDS:g} s."
+                    f"A workspace's sandbox was not up within {sandbox.launch.seconds:g} s."
                 ) from None
             raise
         return sandbox
@@ -158,15 +140,6 @@ class Sandbox:
         self.loop.remove_writer(dialled)
         return dialled
 
-    @property
-    def ended_by_itself(self) -> bool:
-        """True if its process 1 exited and was not killed from outside."""
-        return self._bubblewrap is not None and by_itself(self._bubblewrap.returncode)
-
-    def memory_ran_out(self) -> bool:
-        """Return True if the kernel killed one of its processes for lack of memory."""
-        return self._group is not None and self._group.memory_ran_out()
-
     async def kill_all(self) -> None:
         """Kill all its processes; its files stay."""
         if self.problem is None:
@@ -177,8 +150,9 @@ class Sandbox:
         rights = array.array("i", descriptors)
         attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
         packet = _packet(fields)
-        with suppress(ConnectionError):
-            self._control.sendmsg([packet], attached)
+        if self._control is not None:
+            with suppress(ConnectionError):
+                self._control.sendmsg([packet], attached)
 
     async def close(self) -> None:
         """Kill all its processes and free its resources; a cancelled caller still waits for it."""
@@ -191,66 +165,23 @@ class Sandbox:
 
     async def _close(self) -> None:
         self._over("The workspace is closed.")
-        self.loop.remove_reader(self._control)
-        self._control.close()
-        self._theirs.close()
-        if self._bubblewrap is not None:
-            if self._bubblewrap.returncode is None:
-                # While bubblewrap starts, its death does not end its child, which would wait for it and keep the pipe.
-                with suppress(ProcessLookupError):
-                    os.killpg(self._bubblewrap.pid, signal.SIGKILL)
-            with suppress(OSError):
-                # By pidfd: asyncio's child watcher and its own kill may race for the exit status.
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-            await self._bubblewrap.wait()
-            with suppress(OSError):
-                os.close(self._handle)
+        if self._control is not None:
+            self.loop.remove_reader(self._control)
+            self._control.close()
+            self._control = None
+        await self.launch.end()
         if self._listening is not None:
             self._listening.cancel()
         if self.folder != -1:
             os.close(self.folder)
             self.folder = -1
-        if self._group is not None:
-            await asyncio.to_thread(self._group.remove)
 
     async def _start(self) -> None:
-        limits = self.plan.limits
-        self._group = ControlGroup.create(
-            int(limits.memory_mb * MB), limits.processes, limits.processors
-        )
-        if self._group is None:
-            warn_without_groups()
-        warn_without_landlock()
-        with ExitStack() as stack:
-            groups = [] if self._group is None else self._group.entrances(stack)
-            planned = command(self.plan, self._theirs.fileno(), stack, groups)
-            self.user = planned.user
-            starting = asyncio.ensure_future(
-                start_of_part(
-                    *planned.arguments,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=asyncio.subprocess.PIPE,
-                    pass_fds=planned.descriptors,
-                    cwd=planned.start_folder,
-                    env={
-                        "PATH": SEARCH_PATH
-                    },  # Not this process's variables: they may contain keys.
-                    start_new_session=True,
-                    **as_user(planned.user),
-                )
-            )
-            try:
-                self._bubblewrap = await asyncio.shield(starting)
-            except asyncio.CancelledError:
-                # asyncio, cancelled while it connects the pipes, would wait for all that have them; `close` ends those.
-                self._bubblewrap = await starting
-                raise
-        self._theirs.close()
-        with suppress(ProcessLookupError):  # It may have exited; its output has the reason.
-            self._handle = os.pidfd_open(self._bubblewrap.pid)
-        self._listening = asyncio.ensure_future(self._listen(self._bubblewrap))
-        self.loop.add_reader(self._control, self._hear)
+        self._control = control = await self.launch.start()
+        control.setblocking(False)
+        assert self.launch.process is not None
+        self._listening = asyncio.ensure_future(self._listen(self.launch.process))
+        self.loop.add_reader(control, self._hear, control)
         await self._up
 
     async def _spawn(
@@ -261,10 +192,11 @@ class Sandbox:
         environment: dict[str, str] | None,
         group_ends: bool = False,
     ) -> tuple[Process, list[int]]:
-        if self.user is not None:
+        user = self.launch.user
+        if user is not None:
             for descriptor in descriptors:
                 if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                    os.fchown(descriptor, self.user, self.user)  # For /dev/stdout.
+                    os.fchown(descriptor, user, user)  # For /dev/stdout.
         number = next(self._numbers)
         process = Process(self, number)
         self._processes[number] = process
@@ -307,16 +239,16 @@ class Sandbox:
             raise OSError(refused)
         return passed
 
-    def _hear(self) -> None:
+    def _hear(self, control: socket.socket) -> None:
         """Process received packets."""
         while True:
             try:
-                packet, attached, _, _ = self._control.recvmsg(_PACKET_BYTES, socket.CMSG_SPACE(4))
+                packet, attached, _, _ = control.recvmsg(_PACKET_BYTES, socket.CMSG_SPACE(4))
             except (BlockingIOError, ConnectionError):
                 return
             if not packet:
-                self.loop.remove_reader(self._control)
-                # Bubblewrap exits, too, and may print the reason.
+                self.loop.remove_reader(control)
+                # The process that started it exits, too, and may print the reason.
                 self.loop.call_later(_LAST_WORDS_SECONDS, self._over, "Its process 1 ended.")
                 return
             passed = [
@@ -347,12 +279,12 @@ class Sandbox:
         for descriptor in passed:  # No caller waits for them.
             os.close(descriptor)
 
-    async def _listen(self, bubblewrap: asyncio.subprocess.Process) -> None:
-        """Keep bubblewrap's last output, until its end."""
-        assert bubblewrap.stderr is not None
-        while chunk := await bubblewrap.stderr.read(4096):
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        """Keep the last output of the process that started the sandbox, until its end."""
+        assert process.stderr is not None
+        while chunk := await process.stderr.read(4096):
             self._words = (self._words + chunk)[-_LAST_WORDS_BYTES:]
-        await bubblewrap.wait()
+        await process.wait()
         last_output = explained(self._words.decode("utf-8", "replace").strip())
         self._over(f"The workspace's sandbox ended{': ' + last_output if last_output else ''}.")
 

@@ -1,0 +1,66 @@
+"""`EngineImage`: an image of docker or podman, of which each workspace is a container of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hud.environment.workspace.sandbox.bubblewrap import Plan
+from hud.environment.workspace.sandbox.mounts import SYSTEM_PATH
+from hud.environment.workspace.sandbox.root_image import SandboxImage
+from hud.errors import UsageError
+from hud.eval.runtimes.containers.container_engine import (
+    ContainerEngine,
+    container_engine,
+    last_line,
+)
+from hud_integrations.containers.container_launch import ContainerLaunch
+
+_ROOT = ("", "0", "root")
+
+
+@dataclass(frozen=True)
+class EngineImage(SandboxImage):
+    """An image of a container engine, by its id; `engine_image` makes one."""
+
+    engine: ContainerEngine
+    identifier: str
+    workdir: str = "/"
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shell(self) -> str:
+        """Bash: the supervisor takes `/bin/sh` in an image without it."""
+        return "/bin/bash"
+
+    def writable(self) -> tuple[str, ...]:
+        return ("/",)
+
+    def launch(self, plan: Plan) -> ContainerLaunch:
+        return ContainerLaunch(self.engine, self.identifier, plan)
+
+
+def engine_image(reference: str) -> EngineImage:
+    """Return an image for `env.workspace(image=...)` whose workspaces are containers of docker or podman.
+
+    Raises `InfrastructureFault` where neither answers, and `UsageError` for an image that it has not: none is pulled.
+    """
+    engine = container_engine()
+    command = [engine.program, "image", "inspect", "--format", "{{.Id}} {{json .Config}}", reference]  # fmt: skip
+    done = subprocess.run(
+        command,
+        env=engine.variables({}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise UsageError(f"{engine.program} has no image {reference!r}: {last_line(done.stderr, done.returncode)}")  # fmt: skip
+    identifier, _, text = done.stdout.decode().partition(" ")
+    config = json.loads(text) or {}
+    home = "/root" if str(config.get("User") or "") in _ROOT else "/"
+    declared = dict(pair.split("=", 1) for pair in config.get("Env") or ())
+    variables = {"PATH": SYSTEM_PATH, "HOME": home, "SHELL": "/bin/sh", **declared}
+    return EngineImage(engine, identifier, config.get("WorkingDir") or "/", variables)
