@@ -7,6 +7,7 @@ the host has: `secret` (a text), `file` and `home` (paths of files with it), `pi
 
 import ctypes
 import glob
+import itertools
 import json
 import os
 import socket
@@ -127,7 +128,7 @@ WRITE = {
         *glob.glob("/sys/fs/cgroup/*/cgroup.procs"),
     ],
     "write devices of the machine": [
-        *glob.glob("/sys/**/uevent", recursive=True)[:200],
+        *itertools.islice(glob.iglob("/sys/**/uevent", recursive=True), 200),
         "/dev/mem",
     ],
     "write into the root": ["/evil", "/run/../evil", "/usr/evil"],
@@ -137,13 +138,17 @@ WRITE = {
 def attempt(name, work):
     try:
         got = work()
-    except (OSError, ValueError, IndexError):
+    except Exception:
         got = None
     found[name] = "" if got is None or got is False else str(got)[:200]
 
 
 def refused_by_the_kernel(call):
-    return LIBC.syscall(*call) < 0 or None
+    """In a process of its own: what one call changes is not the next one's."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if LIBC.syscall(*call) < 0 else 1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def reading(paths):
@@ -191,7 +196,8 @@ def writing(paths):
     for path in paths:
         try:
             handle = os.open(
-                path, os.O_WRONLY | (0 if path.startswith(("/proc", "/sys")) else os.O_CREAT)
+                path,
+                os.O_WRONLY | (0 if path.startswith(("/proc", "/sys", "/dev")) else os.O_CREAT),
             )
         except OSError:
             continue
@@ -303,6 +309,146 @@ attempt("type into a terminal", typing_into_a_terminal)
 attempt(
     "inherit descriptors",
     lambda: [one for one in os.listdir("/proc/self/fd") if int(one) > 9] or None,
+)
+for name, paths in {
+    "write the programs of the machine": ["/run/hud/machine/bin/evil", "/run/hud/machine/bin/env"],
+    "write the supervisor": [
+        *glob.glob("/run/hud/*.pyc"),
+        "/run/hud/evil",
+        "/run/hud/guard/evil.py",
+    ],
+    "write the program of a process": ["/proc/1/exe", "/proc/self/exe"],
+    "write memory of the first process": ["/proc/1/mem"],
+    "write names of the machine": ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"],
+    "write the core pattern": ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe"],
+    "write the kernel's helpers": [
+        "/sys/kernel/uevent_helper",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+    ],
+    "release a control group by a program": [
+        *glob.glob("/sys/fs/cgroup/*/release_agent"),
+        "/sys/fs/cgroup/release_agent",
+    ],
+    "raise its memory": [
+        *glob.glob("/sys/fs/cgroup/*/memory.limit_in_bytes"),
+        "/sys/fs/cgroup/memory.max",
+    ],
+    "raise its processes": [*glob.glob("/sys/fs/cgroup/*/pids.max"), "/sys/fs/cgroup/pids.max"],
+    "freeze others": [*glob.glob("/sys/fs/cgroup/*/freezer.state"), "/sys/fs/cgroup/cgroup.freeze"],
+    "wake the machine": ["/sys/power/state", "/sys/power/wakeup_count"],
+    "write firmware": ["/sys/firmware/efi/efivars/evil", "/sys/class/firmware/timeout"],
+    "write security modules": [*glob.glob("/sys/kernel/security/*"), "/proc/self/attr/current"],
+    "write interrupts": glob.glob("/proc/irq/*/smp_affinity"),
+    "write a bus": glob.glob("/proc/bus/pci/*/*"),
+}.items():
+    attempt(name, lambda paths=paths: writing(paths))
+for name, paths in {
+    "read images of the engine": glob.glob("/var/lib/containers/*")
+    + glob.glob("/var/lib/docker/*"),
+    "read the layers below": ["/sys/upper", "/sys/root", "/sys/work"],
+    "read containers of others": glob.glob("/run/containers/*") + glob.glob("/run/libpod/*"),
+    "read the socket's folder": glob.glob("/tmp/hud-container-*"),
+    "read block devices": glob.glob("/dev/mapper/*")
+    + glob.glob("/dev/loop*")
+    + glob.glob("/dev/dm-*"),
+}.items():
+    attempt(name, lambda paths=paths: [path for path in paths if os.path.exists(path)] or None)
+for place in (
+    "/run/podman/podman.sock",
+    "/run/docker.sock",
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/hud/control",
+):
+    attempt(f"reach the engine at {place}", lambda place=place: connecting(socket.AF_UNIX, place))
+for name in (
+    "host.containers.internal",
+    "host.docker.internal",
+    "gateway.containers.internal",
+    "hud-container",
+):
+    attempt(f"find {name}", lambda name=name: socket.gethostbyname(name))
+for address in ("10.88.0.1", "172.17.0.1", "192.168.1.1", "10.0.2.2", "100.100.100.200"):
+    attempt(
+        f"reach the gateway {address}",
+        lambda address=address: connecting(socket.AF_INET, (address, 22)),
+    )
+
+
+def from_the_first_process(folder):
+    """Files by the root or the working folder of process 1, which is in the container, and shares its root."""
+    return os.listdir(f"/proc/1/{folder}{'/..' * 12}{HOST['file']}/..")
+
+
+def by_a_setuid_copy():
+    """A program with a set-user-ID bit that another user executes."""
+    import subprocess
+
+    for program in ("/usr/bin/raised", "/bin/su", "/usr/bin/newgrp"):
+        if not os.path.exists(program):
+            continue
+        told = subprocess.run(
+            [
+                program,
+                "-p",
+                "-c",
+                "read a b c </proc/self/status; while read n e r; do [ $n = Uid: ] && echo $r; done < /proc/self/status",
+            ],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            preexec_fn=lambda: None if os.getuid() else os.setresuid(7, 7, 7),
+            text=True,
+        )
+        effective = told.stdout.split()[:1]
+        if effective == ["0"] and os.getuid() != 0:
+            return told.stdout
+        if effective == ["0"]:
+            return f"user 7 became root by {program}"
+    return None
+
+
+def by_a_hard_link():
+    for path in (HOST["file"], "/run/hud/machine/bin/env", "/proc/self/exe", "/etc/hosts"):
+        try:
+            os.link(path, "hard")
+        except OSError:
+            continue
+        return path
+    return None
+
+
+def ending_the_first_process():
+    for number in (9, 15, 2, 11, 19):
+        os.kill(1, number)
+    with open("/proc/1/status") as file:
+        return None if "State:\tS" in file.read() else "it was stopped"
+
+
+attempt("leave by the root of the first process", lambda: from_the_first_process("root"))
+attempt("leave by the folder of the first process", lambda: from_the_first_process("cwd"))
+attempt("become root by a set-user-ID copy", by_a_setuid_copy)
+attempt("link what is read-only", by_a_hard_link)
+attempt("end the first process", ending_the_first_process)
+attempt(
+    "limit the first process", lambda: LIBC.prlimit(1, 7, (ctypes.c_ulong * 2)(0, 0), None) == 0
+)
+attempt(
+    "remount what is read-only",
+    lambda: LIBC.mount(b"none", b"/run/hud", None, 0x1020 & ~1, None) == 0,
+)
+attempt("mount control groups", lambda: LIBC.mount(b"none", b"/tmp", b"cgroup2", 0, None) == 0)
+attempt("mount the kernel's settings", lambda: LIBC.mount(b"none", b"/tmp", b"sysfs", 0, None) == 0)
+attempt("mount processes anew", lambda: LIBC.mount(b"none", b"/tmp", b"proc", 0, None) == 0)
+attempt(
+    "mount an overlay",
+    lambda: (
+        LIBC.mount(b"none", b"/tmp", b"overlay", 0, b"lowerdir=/,upperdir=/tmp,workdir=/tmp") == 0
+    ),
+)
+attempt(
+    "see mounts of the host",
+    lambda: HOST["file"] in open("/proc/self/mountinfo").read(),  # noqa: SIM115
 )
 print(json.dumps(found), flush=True)
 sys.stdin.read()

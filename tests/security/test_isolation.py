@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.container_engines import imported_image, require_engine
+from tests.integrations.containers.image_layouts import PROGRAMS, member, programs, write_layout
 
 from hud import Environment
 from hud.capabilities.shell.ssh import SSHClient
@@ -21,15 +24,17 @@ from hud.environment.screens.run_folders import run_folder
 from hud.environment.screens.screen_sandbox import Box, BoxedProgram
 from hud.environment.workspace.sandbox.cgroups import ControlGroup
 from hud.environment.workspace.sandbox.lacking import warn_without_groups
+from hud.environment.workspace.sandbox.root_image import machine_program
 from hud.errors import EnvironmentFault
 from hud.eval import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
 from hud.eval.rollouts import rollout
 from hud.fleet.environments import served
 from hud.trace import ToolCall
 from hud.trace.recording.recorder import NullRecorder
+from hud_integrations.containers import engine_image, image
 
 ESCAPES = Path(__file__).with_name("escapes.py").read_text()
-LEAST = 60
+LEAST = 120
 bubblewrap = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="there is no bubblewrap here: scripts/setup-worlds"
 )
@@ -83,6 +88,47 @@ async def in_a_workspace(settings):
     return json.loads(done.stdout)
 
 
+IMAGE_TOOLS = [*PROGRAMS, "/bin/bash", "/usr/bin/su"]
+
+
+def image_members():
+    """Return the members of an image with accounts, a shadow file and a set-user-ID program."""
+    accounts = b"root:x:0:0::/root:/bin/sh\nother:x:7:7::/srv:/bin/sh\n"
+    return [
+        *programs(IMAGE_TOOLS),
+        *(member(name) for name in ("etc", "root", "srv", "var", "var/log", "run")),
+        member("etc/passwd", accounts),
+        member("usr/bin/raised", Path("/bin/bash").read_bytes(), mode=0o4755),
+    ]
+
+
+async def in_an_image_s_workspace(image, settings):
+    env = Environment("cage")
+    shell = env.workspace(image=image)
+    async with env.run() as run:
+        client = await SSHClient.connect(run.parts.of(shell).capability)
+        try:
+            await client.write("/tmp/escapes.py", ESCAPES)
+            python = machine_program(["/usr/bin/python3", "-I", "escapes.py", json.dumps(settings)])
+            done = await client.run(f"cd /tmp && {shlex.join(python)} </dev/null", timeout=120)
+        finally:
+            await client.close()
+    assert done.exit_status == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+async def in_an_image(settings):
+    with tempfile.TemporaryDirectory() as folder:
+        box = image(write_layout(Path(folder) / "box", [image_members()]))
+        return await in_an_image_s_workspace(box, settings)
+
+
+async def in_a_container(settings):
+    require_engine()
+    box = engine_image(imported_image("hud-tests/escapes:1", image_members()))
+    return await in_an_image_s_workspace(box, settings)
+
+
 async def in_a_box(settings):
     async with run_folder("box", reached_by_others=True) as folder:
         box = Box(folder, network=False, memory_tmp=True)
@@ -98,14 +144,36 @@ async def in_a_box(settings):
     return json.loads(line)
 
 
+OF_THE_IMAGE = {
+    "become root",
+    "become root in every way",
+    "write a library",
+    "write a program",
+    "write into the root",
+    "write settings",
+}
+"""Attempts that reach an image's own user and the run's copies of its files, and nothing of the machine."""
+PERMITTED = {
+    in_a_workspace: set(),
+    in_a_box: set(),
+    in_an_image: {*OF_THE_IMAGE, "write names of the machine"},
+    in_a_container: {*OF_THE_IMAGE, "join the groups of root"},
+}
+PLANTED = ("/usr/bin/evil", "/usr/evil", "/evil", "/etc/ld.so.preload", "/lib/evil.so")
+
+
 @bubblewrap
-@pytest.mark.parametrize("runtime", [in_a_workspace, in_a_box])
+@pytest.mark.parametrize("runtime", PERMITTED)
 async def test_no_attempt_to_escape_succeeds(runtime, tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    accounts = Path("/etc/passwd").read_bytes()
     with host(tmp_path, monkeypatch) as settings:
         found = await runtime(settings)
-    escaped = {name: got for name, got in found.items() if got}
+    escaped = {name: got for name, got in found.items() if got and name not in PERMITTED[runtime]}
     assert not escaped, escaped
     assert len(found) >= LEAST
+    assert [path for path in PLANTED if os.path.lexists(path)] == []
+    assert Path("/etc/passwd").read_bytes() == accounts
 
 
 SOURCE = """

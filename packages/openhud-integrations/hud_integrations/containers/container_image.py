@@ -16,7 +16,9 @@ from hud.eval.runtimes.containers.container_engine import (
     container_engine,
     last_line,
 )
+from hud.eval.runtimes.containers.images import check_reference
 from hud_integrations.containers.container_launch import ContainerLaunch
+from hud_integrations.containers.image_config import read_config
 
 _ROOT = ("", "0", "root")
 
@@ -47,6 +49,7 @@ def engine_image(reference: str) -> EngineImage:
 
     Raises `InfrastructureFault` where neither answers, and `UsageError` for an image that it has not: none is pulled.
     """
+    check_reference(reference)
     engine = container_engine()
     command = [engine.program, "image", "inspect", "--format", "{{.Id}} {{json .Config}}", reference]  # fmt: skip
     done = subprocess.run(
@@ -59,8 +62,7 @@ def engine_image(reference: str) -> EngineImage:
     if done.returncode != 0:
         raise UsageError(f"{engine.program} has no image {reference!r}: {last_line(done.stderr, done.returncode)}")  # fmt: skip
     identifier, _, text = done.stdout.decode().partition(" ")
-    config = json.loads(text) or {}
-    home = "/root" if str(config.get("User") or "") in _ROOT else "/"
-    declared = dict(pair.split("=", 1) for pair in config.get("Env") or ())
-    variables = {"PATH": SYSTEM_PATH, "HOME": home, "SHELL": "/bin/sh", **declared}
-    return EngineImage(engine, identifier, config.get("WorkingDir") or "/", variables)
+    config = read_config(json.loads(text))
+    home = "/root" if (config.User or "") in _ROOT else "/"
+    variables = {"PATH": SYSTEM_PATH, "HOME": home, "SHELL": "/bin/sh", **config.variables}
+    return EngineImage(engine, identifier, config.WorkingDir or "/", variables)

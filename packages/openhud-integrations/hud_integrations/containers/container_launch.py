@@ -29,7 +29,7 @@ from hud.eval.runtimes.containers.container_engine import ContainerEngine, last_
 from hud_integrations.containers.scratch_folder import FILES, ScratchFolder
 
 _SOCKET = "control"
-_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID", "SYS_CHROOT")  # fmt: skip
+_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")  # fmt: skip
 """What package managers and services need of an image's root; none of them reaches beyond the container."""
 _END_SECONDS = 30.0
 _KILLED, _ENGINE_FAILED = 137, 125

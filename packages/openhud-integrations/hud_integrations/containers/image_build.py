@@ -17,6 +17,7 @@ from hud.eval.runtimes.containers.container_engine import (
 )
 from hud.eval.runtimes.containers.images import build_command
 from hud_integrations.containers.build_context import BuildContext
+from hud_integrations.containers.container_image import EngineImage, engine_image
 from hud_integrations.containers.dockerfile_build import UnsupportedBuild, build_without_daemon
 from hud_integrations.containers.image_store import add_image, named_image
 from hud_integrations.containers.instructions import base_references
@@ -30,13 +31,7 @@ def build_image(
     It is built once for each content. Raises `UsageError` for a build that fails, or that neither way supports.
     """
     folder = Path(context).expanduser()
-    if text is None:
-        try:
-            text = (folder / "Dockerfile").read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"{folder / 'Dockerfile'} is no UTF-8 text.") from None
+    text = _dockerfile(folder) if text is None else text
     try:
         return build_without_daemon(folder, text, arguments=arguments)
     except UnsupportedBuild as unsupported:
@@ -44,6 +39,28 @@ def build_image(
             return _built_by(container_engine(), folder, text, dict(arguments or {}))
         except (InfrastructureFault, UsageError) as failure:
             raise UsageError(f"{unsupported} {failure}") from None
+
+
+def build_engine_image(
+    context: str | Path, text: str | None = None, *, arguments: Mapping[str, str] | None = None
+) -> EngineImage:
+    """Return the image of a Dockerfile, built by docker or podman, for workspaces that are containers.
+
+    It is built once for each content. Raises `InfrastructureFault` where neither answers, and `UsageError` for a build that fails.
+    """
+    folder = Path(context).expanduser()
+    text = _dockerfile(folder) if text is None else text
+    return engine_image(_built_reference(container_engine(), folder, text, dict(arguments or {})))
+
+
+def _dockerfile(folder: Path) -> str:
+    """Return the text of a folder's Dockerfile. Raises `UsageError` for an unreadable one."""
+    try:
+        return (folder / "Dockerfile").read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{folder / 'Dockerfile'} is no UTF-8 text.") from None
 
 
 def bases_are_named(text: str) -> bool:
@@ -55,18 +72,37 @@ def bases_are_named(text: str) -> bool:
 def _built_by(
     engine: ContainerEngine, folder: Path, text: str, arguments: dict[str, str]
 ) -> RootImage:
-    content = (text, sorted(arguments.items()), BuildContext(folder).digest())
-    reference = f"hud-built/{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
+    """Return an unpacked image that the engine has built."""
+    reference = _reference(folder, text, arguments)
     stored = named_image(reference)
     if stored is not None:
         return stored.configured()
+    _built_reference(engine, folder, text, arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        dockerfile, archive = Path(scratch) / "Dockerfile", Path(scratch) / "image.tar"
-        dockerfile.write_text(text)
-        command, variables = build_command(engine, folder, dockerfile, reference, arguments=arguments)  # fmt: skip
-        _run(engine, command, variables)
+        archive = Path(scratch) / "image.tar"
         _run(engine, [engine.program, "save", "--output", str(archive), reference], engine.variables({}))  # fmt: skip
         return add_image(archive, reference)
+
+
+def _reference(folder: Path, text: str, arguments: dict[str, str]) -> str:
+    """Return the name of the image of a Dockerfile, its arguments and its context."""
+    content = (text, sorted(arguments.items()), BuildContext(folder).digest())
+    return f"hud-built/{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
+
+
+def _built_reference(
+    engine: ContainerEngine, folder: Path, text: str, arguments: dict[str, str]
+) -> str:
+    """Return the name of an image of the engine, built if the engine has none of this content."""
+    reference = _reference(folder, text, arguments)
+    listed = [engine.program, "image", "inspect", "--format", "{{.Id}}", reference]
+    if subprocess.run(listed, env=engine.variables({}), capture_output=True).returncode != 0:
+        with tempfile.TemporaryDirectory() as scratch:
+            dockerfile = Path(scratch) / "Dockerfile"
+            dockerfile.write_text(text)
+            command, variables = build_command(engine, folder, dockerfile, reference, arguments=arguments)  # fmt: skip
+            _run(engine, command, variables)
+    return reference
 
 
 def _run(engine: ContainerEngine, command: list[str], variables: dict[str, str]) -> None:

@@ -19,6 +19,7 @@ from hud.environment.workspace.sandbox.mounts import SYSTEM_PATH
 from hud.environment.workspace.sandbox.root_image import IMAGE_USER, RootImage
 from hud.errors import UsageError
 from hud_integrations.containers.image_archive import ImageArchive
+from hud_integrations.containers.image_config import LARGEST_USER, read_config
 from hud_integrations.containers.layers import remove, unpack_layer
 
 _OWN_FOLDERS = ("proc", "dev", "sys", "tmp", "run", "run/hud", "etc", "var")
@@ -37,10 +38,10 @@ class StoredImage:
 
     def configured(self) -> RootImage:
         """Return the image for a workspace. Raises `UsageError` for a user that its /etc/passwd lacks."""
-        declared = dict(pair.split("=", 1) for pair in self.config.get("Env") or ())
-        user, home = _user(self.root, str(self.config.get("User") or ""))
-        variables = {"PATH": SYSTEM_PATH, "HOME": home, "SHELL": "/bin/sh", **declared}
-        return RootImage(self.root, self.config.get("WorkingDir") or "/", variables, user)
+        config = read_config(self.config)
+        user, home = _user(self.root, config.User or "")
+        variables = {"PATH": SYSTEM_PATH, "HOME": home, "SHELL": "/bin/sh", **config.variables}
+        return RootImage(self.root, config.WorkingDir or "/", variables, user)
 
 
 def image(path: str | Path) -> RootImage:
@@ -149,10 +150,15 @@ def _user(root: Path, name: str) -> tuple[int, str]:
     if accounts.is_file() and not accounts.is_symlink():
         for line in accounts.read_text(errors="replace").splitlines():
             fields = line.split(":")
-            if len(fields) >= 6 and (name or "root") in (fields[0], fields[2]):
+            if len(fields) >= 6 and (name or "root") in (fields[0], fields[2]) and _is_user(fields[2]):  # fmt: skip
                 return int(fields[2]), fields[5] or "/"
     if name in _ROOT_NAMES:
         return 0, "/root"
-    if name.isdecimal():
+    if _is_user(name):
         return int(name), "/"
     raise UsageError(f"The image's user {name!r} is not in its /etc/passwd.")
+
+
+def _is_user(text: str) -> bool:
+    """Return whether a text is a user id."""
+    return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= LARGEST_USER

@@ -13,6 +13,7 @@ from pathlib import Path
 from hud.environment.workspace.sandbox.bubblewrap import Plan
 from hud.environment.workspace.sandbox.mounts import INSIDE, made_up_files
 from hud.environment.workspace.sandbox.scripts import script_files
+from hud.environment.workspace.sandbox.seccomp import filter_program
 
 FILES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 """Files that engines fill with the machine's addresses and names."""
@@ -37,7 +38,7 @@ class ScratchFolder:
         for name in ("", "machine", "python", "guard"):
             (self.inside / name).mkdir()
             (self.inside / name).chmod(0o755)  # The container's user may be another one.
-        for path, content in script_files().items():
+        for path, content in {**script_files(), f"{INSIDE}/filter": filter_program()}.items():
             target = self.inside / Path(path).relative_to(INSIDE)
             target.write_bytes(content)
             target.chmod(0o444)

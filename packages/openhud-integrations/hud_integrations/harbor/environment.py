@@ -16,13 +16,13 @@ from hud.environment.current_run import run_of
 from hud.environment.run import EnvironmentRun
 from hud.environment.workspace.files.transfer import copy_in, empty
 from hud.environment.workspace.sandbox.mounts import taken
-from hud.environment.workspace.sandbox.root_image import RootImage
+from hud.environment.workspace.sandbox.root_image import SandboxImage
 from hud.environment.workspace.workspace import Workspace
 from hud.errors import AgentFault, EnvironmentFault, GraderFault, RolloutError, UsageError
 from hud.graders import EvaluationResult, SubScore
 from hud.graders.command import CommandOutcome
 from hud.trace import ToolCall
-from hud_integrations.containers.image_build import build_image
+from hud_integrations.containers.image_build import build_engine_image, build_image
 from hud_integrations.harbor.step_progress import StepProgress, reward_of
 from hud_integrations.harbor.task_folder import (
     WORKDIR,
@@ -58,21 +58,27 @@ class HarborEnvironment(Environment):
         name: str = "harbor",
         reward_range: tuple[float, float] = (0.0, 1.0),
         images: bool = False,
+        engine: bool = False,
+        spares: int | None = None,
     ) -> None:
-        """`reward_range` bounds what the tests write. `images`: tasks are played in the image of their Dockerfile.
+        """`reward_range` bounds what the tests write. `images`: tasks are played in the image of their Dockerfile; `engine`: in
+        containers of it, by docker or podman. `spares` are workspaces that are up before a run needs them.
 
         Raises `UsageError` for tasks that need different sandboxes, and for an image that cannot be built.
         """
         super().__init__(name, reward_range=reward_range)
         self.source_file = sys._getframe(1).f_code.co_filename
-        folders = [task for task in read_folders(Path(folder), images) if not task.refused]
+        folders = [
+            task for task in read_folders(Path(folder), images or engine) if not task.refused
+        ]
         if not folders or len({task.settings for task in folders}) > 1:
             raise UsageError(
                 f"{folder} must hold tasks that have one image, working directory, network and variables; `hud import` sorts them."
             )
         self._tasks = {task.name: task for task in folders}
         first = folders[0]
-        image = None if first.dockerfile is None else build_image(first.context, first.dockerfile)
+        build = build_engine_image if engine else build_image
+        image = None if first.dockerfile is None else build(first.context, first.dockerfile)
         for task in folders:
             task.workdir = task.workdir or _workdir_of(image)
         hosts = first.allowed_hosts
@@ -90,6 +96,7 @@ class HarborEnvironment(Environment):
                 env=first.variables,
                 image=image,
                 limits=limits,
+                spares=spares,
             )
         )
         self._progress: WeakKeyDictionary[EnvironmentRun, StepProgress] = WeakKeyDictionary()
@@ -367,7 +374,7 @@ def parse_rewards(name: str, content: bytes) -> dict[str, float]:
     return rewards
 
 
-def _workdir_of(image: RootImage | None) -> str:
+def _workdir_of(image: SandboxImage | None) -> str:
     """Return the folder of tasks that name none."""
     return WORKDIR if image is None or taken(image.workdir) else image.workdir
 

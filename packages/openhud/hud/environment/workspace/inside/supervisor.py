@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-PR_SET_DUMPABLE = 4
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
+FILTER_MODE = 2
+FILTER = "/run/hud/filter"
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 LANDLOCK_VERSION, FIRST_WITH_REFER = 1, 2
 PATH_BENEATH = 1
@@ -299,6 +301,24 @@ def expanded(folders: Sequence[str]) -> list[str]:
     return [f"/{name}" for name in os.listdir("/") if name not in KERNEL_FOLDERS]
 
 
+def filter_calls() -> None:
+    """Apply the filter of system calls to this process and its descendants, where a container's engine has applied its own.
+
+    Raises `OSError` if the kernel refuses it.
+    """
+    if not os.path.exists(FILTER):
+        return
+    with open(FILTER, "rb") as file:
+        steps = file.read()
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(steps)
+    program = struct.pack("HP", len(steps) // 8, ctypes.addressof(buffer))
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
+        PR_SET_SECCOMP, FILTER_MODE, program
+    ):
+        raise OSError(ctypes.get_errno(), "the filter of system calls is refused")
+
+
 def join(descriptors: Sequence[int]) -> None:
     """Join control groups, by files that were opened outside.
 
@@ -342,6 +362,7 @@ def main() -> None:
     os.makedirs(folders[0], exist_ok=True)
     folder = os.open(folders[0], os.O_RDONLY | os.O_DIRECTORY)
     confine(folders)
+    filter_calls()
     supervisor.say(b"up", descriptors=[folder])
     os.close(folder)
     try:

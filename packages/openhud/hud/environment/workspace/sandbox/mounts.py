@@ -47,6 +47,7 @@ _HIDDEN = (
 )
 """Files of `/proc` that describe or control the machine, and that programs do not need."""
 _FONT_CACHE = "/var/cache/fontconfig"
+_KERNEL = ("/proc", "/sys", "/dev")
 _TAKEN = ("/", "/proc", "/dev", "/etc", "/run", "/tmp", HOME, INSIDE)
 
 
@@ -72,8 +73,10 @@ class Mount:
 
 
 def taken(path: str) -> bool:
-    """Return True if `path` is, or contains, one of the sandbox's own mounts."""
+    """Return True if `path` is, or contains, one of the sandbox's own mounts, or lies in one of the kernel's or of OpenHUD's."""
     wanted = PurePosixPath(path)
+    if any(wanted.is_relative_to(own) for own in (INSIDE, *_KERNEL)):
+        return True
     return any(PurePosixPath(own).is_relative_to(wanted) for own in (*_TAKEN, *_SYSTEM))
 
 

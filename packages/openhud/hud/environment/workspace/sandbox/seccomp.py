@@ -66,7 +66,7 @@ _MACHINES = {
             "add_key 248 request_key 249 open_by_handle_at 304 name_to_handle_at 303 lookup_dcookie 212 "
             "fanotify_init 300 syslog 103 vhangup 153 nfsservctl 180 settimeofday 164 clock_settime 227 "
             "adjtimex 159 clock_adjtime 305 mbind 237 set_mempolicy 238 migrate_pages 256 move_pages 279 "
-            "clone 56 socket 41 ioctl 16"
+            "clone 56 socket 41 ioctl 16 prlimit64 302"
         ),
     ),
     "aarch64": _Machine(
@@ -79,7 +79,7 @@ _MACHINES = {
             "add_key 217 request_key 218 open_by_handle_at 265 name_to_handle_at 264 lookup_dcookie 18 "
             "fanotify_init 262 syslog 116 vhangup 58 nfsservctl 42 settimeofday 170 clock_settime 112 "
             "adjtimex 171 clock_adjtime 266 mbind 235 set_mempolicy 237 migrate_pages 238 move_pages 239 "
-            "clone 220 socket 198 ioctl 29"
+            "clone 220 socket 198 ioctl 29 prlimit64 261"
         ),
     ),
 }
@@ -114,6 +114,9 @@ def filter_program(machine: str | None = None) -> bytes:
         _step(_RETURN, _ALLOW),
     ]
     program += _when(number["clone"], refused_clone)
+    # All processes have one user, which could lower the limits of process 1.
+    own_limits = [_step(_LOAD, _FIRST), *_when(0, [_step(_RETURN, _ALLOW)]), _fail(errno.EPERM)]
+    program += _when(number["prlimit64"], own_limits)
     ioctls = [_step(_LOAD, _SECOND)]
     for request in _TERMINAL_INPUT:
         ioctls += _when(request, [_fail(errno.EPERM)])

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from hud.errors import InfrastructureFault, UsageError
 from hud.eval.runtimes.containers.container_engine import ContainerEngine, find_container_engine
+from hud.eval.runtimes.containers.images import check_reference
 from hud.graders.command import CommandOutcome
 
 COMMAND_SECONDS = 600.0
@@ -43,7 +44,11 @@ class ContainerSpec:
             )
 
     def arguments(self, name: str) -> list[str]:
-        """Return the arguments of `run`. Values of variables are not in them: lists of processes would show them."""
+        """Return the arguments of `run`. Values of variables are not in them: lists of processes would show them.
+
+        Raises `UsageError` for a malformed reference of the image.
+        """
+        check_reference(self.image)
         # A public registry may have an image of this name, of another author.
         arguments = ["run", "--detach", "--pull=never", "--name", name]
         if self.network == "none":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +19,13 @@ from hud.eval.runtimes.containers.container_engine import (
 )
 
 _CHUNK = 1 << 20
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]*")
+
+
+def check_reference(image: str) -> None:
+    """Raise `UsageError` for a reference that is none: an engine would take `--privileged` for an option."""
+    if not _REFERENCE.fullmatch(image):
+        raise UsageError(f"{image!r} is no name of an image.")
 
 
 def build_command(
