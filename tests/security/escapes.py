@@ -337,7 +337,7 @@ for name, paths in {
     "freeze others": [*glob.glob("/sys/fs/cgroup/*/freezer.state"), "/sys/fs/cgroup/cgroup.freeze"],
     "wake the machine": ["/sys/power/state", "/sys/power/wakeup_count"],
     "write firmware": ["/sys/firmware/efi/efivars/evil", "/sys/class/firmware/timeout"],
-    "write security modules": [*glob.glob("/sys/kernel/security/*"), "/proc/self/attr/current"],
+    "write security modules": glob.glob("/sys/kernel/security/*"),
     "write interrupts": glob.glob("/proc/irq/*/smp_affinity"),
     "write a bus": glob.glob("/proc/bus/pci/*/*"),
 }.items():
