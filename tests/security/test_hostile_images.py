@@ -129,7 +129,7 @@ async def test_variables_and_the_entry_point_of_a_container_start_nothing_of_its
 )
 def test_a_reference_is_no_option_of_the_engine(reference):
     with pytest.raises(UsageError, match="no name of an image"):
-        ContainerSpec(reference).arguments("name")
+        ContainerSpec(reference).arguments("name", "podman")
     with pytest.raises(UsageError, match="no name of an image"):
         engine_image(reference)
 

@@ -10,11 +10,14 @@ import pytest
 from tests.container_engines import TINY, machine_mounts, require_engine
 
 from hud import RuntimeConfig, RuntimeResources, Task
-from hud.errors import InfrastructureFault, UsageError
+from hud.environment.templates.runtime_config import RuntimeGPU
+from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.rollouts import rollout
 from hud.eval.runtimes.containers.container import ContainerSpec, container
+from hud.eval.runtimes.containers.health_check import parse_health_check
 from hud.trace.recording.recorder import NullRecorder
 from hud_integrations.containers import ContainerRuntime
+from hud_integrations.containers.container_runtime import _gpus
 
 SOURCE = """
 import os
@@ -91,7 +94,7 @@ async def test_a_container_that_cannot_start_is_removed(spec):
 
 def test_values_of_variables_are_not_arguments():
     arguments = ContainerSpec("box", variables={"KEY": "secret-1"}, processors=0.5).arguments(
-        "mine"
+        "mine", "podman"
     )
     assert arguments == [
         "run",
@@ -107,6 +110,56 @@ def test_values_of_variables_are_not_arguments():
     ]
     with pytest.raises(UsageError, match="'all' or 'none'"):
         ContainerSpec("box", network="some")
+
+
+def test_gpus_are_options_of_the_engine_and_their_type_is_refused():
+    spec = ContainerSpec("box", gpus=2)
+    assert spec.arguments("mine", "docker")[-3:] == ["--gpus", "2", "box"]
+    devices = ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1", "box"]
+    assert spec.arguments("mine", "podman")[-3:] == devices
+    assert _gpus("where", RuntimeResources(gpu=RuntimeGPU(count=2))) == 2
+    with pytest.raises(UsageError, match="GPUs of type 'H100'"):
+        _gpus("where", RuntimeResources(gpu=RuntimeGPU(type="H100")))
+
+
+def test_a_health_check_is_read_as_dockerfiles_have_it():
+    check = parse_health_check(
+        {"Test": ["CMD-SHELL", "true"], "Interval": 2 * 10**9, "Retries": 4, "StartPeriod": 10**9}
+    )
+    assert (check.argv, check.seconds, check.timeout_seconds) == (
+        ["/bin/sh", "-c", "true"],
+        9.0,
+        30.0,
+    )
+    assert parse_health_check({"Test": ["CMD", "/bin/true", "a"], "Timeout": 10**9}).argv == [
+        "/bin/true",
+        "a",
+    ]
+    assert parse_health_check({"Test": ["CMD", "/bin/true"]}).seconds == 90.0
+    assert [
+        parse_health_check(document) for document in (None, {}, {"Test": ["NONE"]}, {"Test": []})
+    ] == [None] * 4
+
+
+@pytest.mark.slow
+async def test_an_image_s_health_check_is_waited_for_and_bounded(shop):
+    engine = require_engine()
+    text = (shop / "Dockerfile.hud").read_text()
+    check = "HEALTHCHECK --interval=1s --retries={} CMD {}\n"
+    runtime = ContainerRuntime(shop / "env.py", mounts=machine_mounts())
+    task = Task(env="shop", id="where")
+    (shop / "Dockerfile.hud").write_text(
+        text + check.format(30, "test -e /tmp/ready || { touch /tmp/ready; exit 1; }")
+    )
+    run = await rollout(task, seen, runtime=runtime, recorder=NullRecorder())
+    assert run.reward == 1.0, run.trace.error
+    (shop / "Dockerfile.hud").write_text(text + check.format(1, "echo no database; exit 3"))
+    with pytest.raises(
+        EnvironmentFault, match=r"hud/.*: It was not healthy within 1 s: .* status 3: no database"
+    ):
+        async with runtime(task):
+            pass
+    assert shop.name not in await engine.call("ps", "--all", "--format", "{{.Image}}")
 
 
 @pytest.fixture

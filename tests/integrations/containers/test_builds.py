@@ -5,6 +5,7 @@ import re
 import pytest
 from tests.container_engines import require_engine
 from tests.integrations.containers.image_layouts import (
+    PROGRAMS,
     member,
     needs_bubblewrap,
     programs,
@@ -14,7 +15,7 @@ from tests.integrations.containers.image_layouts import (
 
 from hud.errors import InfrastructureFault, UsageError
 from hud_integrations.containers import add_image, build_image
-from hud_integrations.containers.dockerfile_build import build_without_daemon
+from hud_integrations.containers.dockerfiles.dockerfile_build import build_without_daemon
 
 DOCKERFILE = """
 ARG BASE=box:1
@@ -48,7 +49,7 @@ def home(tmp_path, monkeypatch):
 def context(tmp_path):
     """A build's folder, with a base named box:1."""
     accounts = b"root:x:0:0::/root:/bin/sh\nagent:x:7:7::/srv:/bin/sh\n"
-    layer = [*programs(), member("etc"), member("etc/passwd", accounts)]
+    layer = [*programs([*PROGRAMS, "/bin/ln"]), member("etc"), member("etc/passwd", accounts)]
     add_image(write_layout(tmp_path / "box", [layer], {"Env": ["OLD=1"]}), "box:1")
     folder = tmp_path / "context"
     files = {
@@ -89,6 +90,56 @@ def test_a_dockerfile_is_built_without_a_daemon_and_once(context, home, monkeypa
     again = build_image(context)
     assert (again.root / "srv/app/names.txt").read_text() == "ada\n"
     assert (app / "names.txt").read_text() == "joe\n"
+
+
+STAGES = """
+ARG WORD=hello
+FROM box:1 AS Tools
+ARG WORD
+RUN mkdir -p /out/deep && echo "$WORD" > /out/deep/word && ls -l /out > /dev/null
+ENV KEPT=no
+FROM missing:1 AS unused
+RUN false
+FROM tools AS more
+RUN cat /out/deep/word /out/deep/word > /out/twice
+FROM box:1
+WORKDIR /app
+COPY --from=more /out/ ./all/
+COPY --from=0 --chmod=600 /out/deep/word one
+COPY --from=box:1 /etc/passwd .
+RUN cat all/twice one > sum
+"""
+
+
+@needs_bubblewrap
+def test_stages_are_built_without_a_daemon_and_those_that_nothing_needs_are_not(context, home):
+    (context / "Dockerfile").write_text(STAGES)
+    built = build_without_daemon(context)
+    app = built.root / "app"
+    assert (app / "sum").read_text() == "hello\n" * 3
+    assert (app / "one").stat().st_mode & 0o777 == 0o600
+    assert (app / "passwd").read_text().startswith("root:")
+    assert not (built.root / "out").exists()
+    assert "KEPT" not in built.variables
+    kept = len(list((home / "images").iterdir()))
+    assert build_without_daemon(context) == built
+    assert len(list((home / "images").iterdir())) == kept
+    changed = build_without_daemon(
+        context, STAGES.replace("/out/twice", "/out/thrice").replace("all/twice", "all/thrice")
+    )
+    assert (changed.root / "app/all/thrice").exists()
+
+
+@needs_bubblewrap
+def test_a_stage_s_links_lead_copies_to_no_file_of_the_machine(context, tmp_path):
+    (tmp_path / "secret").write_text("sesame")
+    for step in (
+        f"echo > /a && rm /a && cat </dev/null > /b; ln -s {tmp_path}/secret /a",
+        f"ln -s {tmp_path} /a",
+    ):
+        text = f"FROM box:1 AS first\nRUN {step}\nFROM box:1\nCOPY --from=first /a /b\n"
+        with pytest.raises(UsageError, match="no such file in the image"):
+            build_without_daemon(context, text)
 
 
 @needs_bubblewrap
@@ -138,7 +189,12 @@ def test_links_that_a_step_makes_lead_to_no_file_of_the_machine(context, tmp_pat
 
 REFUSED = {
     "FROM missing:1": "FROM missing:1: there is no such image here",
-    "FROM box:1 AS a\nFROM a": "2 stages",
+    "FROM box:1 AS a\nFROM missing:2": "FROM missing:2: there is no such image here",
+    "FROM b AS a\nFROM a AS b": "FROM b: there is no such image here",
+    "RUN true\nFROM box:1": "RUN true",
+    "FROM box:1 AS a\nFROM box:1\nCOPY --from=a /missing /y": "no such file in the image",
+    "FROM box:1 AS a\nRUN rm -f /link; cat </dev/null >/x\nFROM box:1\nCOPY --from=a /../x /y": "leaves the image",
+    "FROM box:1\nADD --from=box:1 /etc /y": "ADD --from",
     "FROM --platform=linux/arm64 box:1": "FROM --platform=linux/arm64",
     "FROM box:1\nVOLUME /data": "VOLUME /data is not supported",
     "FROM box:1\nHEALTHCHECK CMD true": "HEALTHCHECK CMD true is not supported",

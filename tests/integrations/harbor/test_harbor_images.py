@@ -15,7 +15,7 @@ from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.errors import UsageError
 from hud_integrations.containers import add_image
-from hud_integrations.containers.instructions import base_references
+from hud_integrations.containers.dockerfiles.instructions import base_references
 from hud_integrations.harbor import HarborEnvironment, import_folder
 from hud_integrations.harbor.task_folder import read_folder
 

@@ -30,7 +30,7 @@ from hud_integrations.containers.scratch_folder import FILES, ScratchFolder
 
 _SOCKET = "control"
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")  # fmt: skip
-"""What package managers and services need of an image's root; none of them reaches beyond the container."""
+"""Capabilities of an image's root, for package managers and services; none reaches beyond the container."""
 _END_SECONDS = 30.0
 _KILLED, _ENGINE_FAILED = 137, 125
 """Exit statuses of `run`: its process was killed; from here on, the engine itself failed."""

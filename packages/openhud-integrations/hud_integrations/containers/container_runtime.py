@@ -74,7 +74,8 @@ class ContainerRuntime(RolloutRuntime):
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
         """Start a container and connect; it is removed at the end."""
         config = refuse_unsupported(
-            *(task.slug, task.runtime_config, "ContainerRuntime", ["cpu", "memory_mb"]), images=True
+            *(task.slug, task.runtime_config, "ContainerRuntime", ["cpu", "memory_mb", "gpu"]),
+            images=True,
         )
         image = config.image or self.image or await self._built(task.slug)
         resources, limits = config.resources or RuntimeResources(), self.limits
@@ -84,6 +85,7 @@ class ContainerRuntime(RolloutRuntime):
             processors=_least(limits.processors, resources.cpu),
             memory_mb=_least(limits.memory_mb, resources.memory_mb),
             processes=limits.processes,
+            gpus=_gpus(task.slug, resources),
             network=limits.network,
             mounts=limits.mounts,
         )
@@ -107,7 +109,7 @@ class ContainerRuntime(RolloutRuntime):
                 contained = contained_environment(spec, seconds)
                 return await stack.enter_async_context(contained), stack.pop_all()
 
-        key = (spec.image, spec.processors, spec.memory_mb, seconds)
+        key = (spec.image, spec.processors, spec.memory_mb, spec.gpus, seconds)
         if key not in self._pools:
             self._pools[key] = Spares(
                 start,
@@ -153,6 +155,18 @@ def _digest(folder: Path) -> str:
         pack(folder, archive)
         archive.seek(0)
         return hashlib.file_digest(archive, "sha256").hexdigest()[:16]
+
+
+def _gpus(slug: str, resources: RuntimeResources) -> int | None:
+    """Return the number of GPUs of a task. Raises `UsageError` for one that names their type."""
+    if resources.gpu is None:
+        return None
+    if resources.gpu.type is not None:
+        raise UsageError(
+            f"Task {slug!r} asks for GPUs of type {resources.gpu.type!r}: a container engine passes through this machine's. "
+            "Choose its machine by runtime_config.labels, and give the number alone."
+        )
+    return resources.gpu.count
 
 
 def _least(limit: float | None, requested: float | None) -> float | None:

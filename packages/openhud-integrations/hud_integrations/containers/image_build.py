@@ -16,11 +16,14 @@ from hud.eval.runtimes.containers.container_engine import (
     last_line,
 )
 from hud.eval.runtimes.containers.images import build_command
-from hud_integrations.containers.build_context import BuildContext
 from hud_integrations.containers.container_image import EngineImage, engine_image
-from hud_integrations.containers.dockerfile_build import UnsupportedBuild, build_without_daemon
+from hud_integrations.containers.dockerfiles.build_context import BuildContext
+from hud_integrations.containers.dockerfiles.dockerfile_build import (
+    UnsupportedBuild,
+    build_without_daemon,
+)
+from hud_integrations.containers.dockerfiles.instructions import base_references
 from hud_integrations.containers.image_store import add_image, named_image
-from hud_integrations.containers.instructions import base_references
 
 
 def build_image(

@@ -11,8 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from posixpath import normpath
 
-from hud_integrations.containers.instructions import instructions, listed, short, without_directives
-from hud_integrations.containers.substitution import UnknownValue, expand, split_words
+from hud_integrations.containers.dockerfiles.instructions import (
+    instructions,
+    listed,
+    short,
+    without_directives,
+)
+from hud_integrations.containers.dockerfiles.substitution import UnknownValue, expand, split_words
 
 _SILENT = ("CMD", "LABEL", "MAINTAINER", "EXPOSE", "SHELL")
 

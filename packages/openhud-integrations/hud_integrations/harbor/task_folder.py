@@ -13,7 +13,7 @@ from typing import Any
 
 from hud.environment.workspace.sandbox.mounts import taken
 from hud.errors import UsageError
-from hud_integrations.containers.build_context import BuildContext
+from hud_integrations.containers.dockerfiles.build_context import BuildContext
 from hud_integrations.containers.image_build import bases_are_named
 from hud_integrations.harbor.dockerfile import Copy, Stage, read_dockerfile
 

@@ -53,6 +53,7 @@ async def serving_container(spec: ContainerSpec) -> AsyncIterator[tuple[Containe
     """A new container, with host and port of its control channel on this machine."""
     async with AsyncExitStack() as stack:
         contained = await stack.enter_async_context(container(replace(spec, port=PORT)))
+        await contained.wait_until_healthy()
         if spec.network == "none":
             host, port = "127.0.0.1", await stack.enter_async_context(_relayed(contained))
         else:

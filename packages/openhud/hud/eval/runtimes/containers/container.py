@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-from hud.errors import InfrastructureFault, UsageError
+from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.containers.container_engine import ContainerEngine, find_container_engine
+from hud.eval.runtimes.containers.health_check import parse_health_check
 from hud.eval.runtimes.containers.images import check_reference
 from hud.graders.command import CommandOutcome
 
@@ -31,6 +33,8 @@ class ContainerSpec:
     processors: float | None = None
     memory_mb: float | None = None
     processes: int | None = None
+    gpus: int | None = None
+    """GPUs of this machine that are passed through."""
     network: Literal["all", "none"] = "all"
     port: int | None = None
     """Port that is published on this machine's loopback; needs the network."""
@@ -43,8 +47,8 @@ class ContainerSpec:
                 f"A container's network is 'all' or 'none', not {self.network!r}; hosts by name are a workspace's."
             )
 
-    def arguments(self, name: str) -> list[str]:
-        """Return the arguments of `run`. Values of variables are not in them: lists of processes would show them.
+    def arguments(self, name: str, program: str) -> list[str]:
+        """Return the arguments of `run` of an engine. Values of variables are not in them: lists of processes would show them.
 
         Raises `UsageError` for a malformed reference of the image.
         """
@@ -60,6 +64,7 @@ class ContainerSpec:
             "--memory": None if self.memory_mb is None else f"{int(self.memory_mb * 1024)}k",
             "--pids-limit": self.processes,
         }
+        arguments += self._gpu_arguments(program)
         for option, limit in limits.items():
             arguments += [] if limit is None else [option, str(limit)]
         for target, source in self.mounts.items():
@@ -68,12 +73,20 @@ class ContainerSpec:
             arguments += ["--env", name]
         return [*arguments, self.image, *self.command]
 
+    def _gpu_arguments(self, program: str) -> list[str]:
+        """Return the options for GPUs: podman names each by its Container Device Interface."""
+        if self.gpus is None:
+            return []
+        if program == "docker":
+            return ["--gpus", str(self.gpus)]
+        return [f"--device=nvidia.com/gpu={number}" for number in range(self.gpus)]
+
 
 class Container:
     """A started container."""
 
-    def __init__(self, engine: ContainerEngine, identifier: str) -> None:
-        self.engine, self.identifier = engine, identifier
+    def __init__(self, engine: ContainerEngine, identifier: str, image: str) -> None:
+        self.engine, self.identifier, self.image = engine, identifier, image
 
     @classmethod
     async def start(cls, spec: ContainerSpec) -> Container:
@@ -81,14 +94,16 @@ class Container:
         engine = await find_container_engine()
         name = f"hud-{uuid4().hex}"
         try:
-            printed = await engine.call(*spec.arguments(name), variables=spec.variables)
+            printed = await engine.call(
+                *spec.arguments(name, engine.program), variables=spec.variables
+            )
         except UsageError:
             raise  # Nothing was started.
         except BaseException:
             with suppress(InfrastructureFault):  # There is one, although it did not start.
-                await cls(engine, name).end()
+                await cls(engine, name, spec.image).end()
             raise
-        return cls(engine, printed.splitlines()[-1].strip() if printed else name)
+        return cls(engine, printed.splitlines()[-1].strip() if printed else name, spec.image)
 
     async def address(self, port: int) -> tuple[str, int]:
         """Return host and port on this machine of a published port. Raises `InfrastructureFault` without one."""
@@ -109,8 +124,12 @@ class Container:
         seconds: float = COMMAND_SECONDS,
         variables: Mapping[str, str] | None = None,
         user: str | None = None,
+        killing: bool = True,
     ) -> CommandOutcome:
-        """Run a command inside; after `seconds`, `exit_code` is None and every process but the first is killed."""
+        """Run a command inside; after `seconds`, `exit_code` is None and every process but the first is killed.
+
+        `killing=False`: they are not, for a check beside services.
+        """
         options = ["--interactive"]
         options += [] if cwd is None else ["--workdir", cwd]
         options += [] if user is None else ["--user", user]
@@ -128,7 +147,8 @@ class Container:
                 await process.wait()
             if not isinstance(error, TimeoutError):
                 raise
-            await self.end_all()
+            if killing:
+                await self.end_all()
             return CommandOutcome(None, "", "")
         return CommandOutcome(
             process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
@@ -155,6 +175,19 @@ class Container:
             return running == "true", int(status), lacked_memory == "true"
         except ValueError:
             raise InfrastructureFault(f"inspect answered {printed!r}.") from None
+
+    async def wait_until_healthy(self) -> None:
+        """Wait for the health check of its image, if it has one. Raises `EnvironmentFault` if it stays unhealthy."""
+        printed = await self.engine.call("inspect", "--format", "{{json .Config.Healthcheck}}", self.identifier)  # fmt: skip
+        check = parse_health_check(json.loads(printed))
+        if check is None:
+            return
+        try:
+            await check.wait(
+                lambda argv, seconds: self.execute(argv, seconds=seconds, killing=False)
+            )
+        except EnvironmentFault as fault:
+            raise EnvironmentFault(f"The container of {self.image}: {fault}") from None
 
     async def logs(self, lines: int) -> list[str]:
         """Return its last lines of output."""

@@ -46,6 +46,8 @@ def build_command(
     arguments, secrets = arguments or {}, secrets or {}
     command = [engine.program, "build", "--file", str(dockerfile), "--tag", image]
     command += ["--no-cache"] if no_cache else []
+    # OCI's own format has no HEALTHCHECK and no SHELL, which podman would drop.
+    command += ["--format", "docker"] if engine.program == "podman" else []
     for name in sorted(arguments):
         command += ["--build-arg", name]
     for name in sorted(secrets):

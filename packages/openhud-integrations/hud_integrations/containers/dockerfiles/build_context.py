@@ -17,12 +17,14 @@ from hud.errors import UsageError
 
 
 class BuildContext:
-    """Files that a Dockerfile can copy."""
+    """Files that a Dockerfile can copy: a folder's, or those of an image, which leaves out none."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, of_an_image: bool = False) -> None:
         self.folder = folder.resolve()
+        self._name = "image" if of_an_image else "build context"
         ignore = folder / ".dockerignore"
-        lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
+        read = ignore.is_file() and not of_an_image
+        lines = ignore.read_text(encoding="utf-8").splitlines() if read else []
         self._ignored = pathspec.GitIgnoreSpec.from_lines(map(_anchored, lines))
 
     def digest(self) -> str:
@@ -44,7 +46,7 @@ class BuildContext:
         """Return the paths of a `COPY` source, whose last parts may be patterns. Raises `UsageError` for none."""
         relative = pattern.lstrip("/") or "."
         if ".." in PurePosixPath(relative).parts:
-            raise UsageError(f"COPY {pattern} leaves the build context.")
+            raise UsageError(f"COPY {pattern} leaves the {self._name}.")
         try:
             paths = [self.folder] if relative in (".", "./") else sorted(self.folder.glob(relative))
         except ValueError:  # A pattern that matches nothing, such as `**x`.
@@ -52,7 +54,7 @@ class BuildContext:
         paths = [path for path in paths if not self._is_ignored(path)]
         root = self.folder.resolve()
         if not paths or not all(path.resolve().is_relative_to(root) for path in paths):
-            raise UsageError(f"COPY {pattern}: there is no such file in the build context.")
+            raise UsageError(f"COPY {pattern}: there is no such file in the {self._name}.")
         return paths
 
     def layer(self, sources: list[Path], target: PurePosixPath, mode: int | None, *, into: bool) -> IO[bytes]:  # fmt: skip
@@ -85,10 +87,10 @@ class BuildContext:
 
 def _add(archive: tarfile.TarFile, path: Path, target: PurePosixPath, mode: int | None) -> None:
     if target.name.startswith(".wh."):
-        raise UsageError(f"The build context has {path.name}, a name that layers of images use.")
+        raise UsageError(f"The source of a COPY has {path.name}, a name that layers of images use.")
     member = archive.gettarinfo(str(path), str(target))
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-        raise UsageError(f"The build context has {path.name}, which is no file, folder or link.")
+        raise UsageError(f"The source of a COPY has {path.name}, which is no file, folder or link.")
     if member.islnk():
         member.type, member.linkname, member.size = tarfile.REGTYPE, "", path.stat().st_size
     member.mode = member.mode if mode is None else mode

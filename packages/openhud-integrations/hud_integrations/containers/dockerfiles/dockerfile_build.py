@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,7 +20,20 @@ from hud.environment.workspace.sandbox.build_step import run_build_step
 from hud.environment.workspace.sandbox.limits import WorkspaceLimits
 from hud.environment.workspace.sandbox.root_image import RootImage
 from hud.errors import UsageError
-from hud_integrations.containers.build_context import BuildContext
+from hud_integrations.containers.dockerfiles.build_context import BuildContext
+from hud_integrations.containers.dockerfiles.build_stages import (
+    BuildStage,
+    needed_stages,
+    split_stages,
+)
+from hud_integrations.containers.dockerfiles.instructions import (
+    HERE_DOCUMENT,
+    instructions,
+    listed,
+    short,
+    without_directives,
+)
+from hud_integrations.containers.dockerfiles.substitution import UnknownValue, expand, split_words
 from hud_integrations.containers.image_store import (
     StoredImage,
     named_image,
@@ -28,18 +41,10 @@ from hud_integrations.containers.image_store import (
     prepare,
     stored_image,
 )
-from hud_integrations.containers.instructions import (
-    HERE_DOCUMENT,
-    instructions,
-    listed,
-    short,
-    without_directives,
-)
 from hud_integrations.containers.layers import folder_inside, unpack_layer
-from hud_integrations.containers.substitution import UnknownValue, expand, split_words
 
 BUILD_LIMITS = WorkspaceLimits(memory_mb=4096, processes=1024, disk_mb=8192, seconds=600)
-_VERSION = 1
+_VERSION = 2
 _MODE = re.compile(r"[0-7]{3,4}")
 _HONOURED = [
     "FROM",
@@ -97,34 +102,71 @@ def build_without_daemon(
     """
     if text is None:
         text = (context / "Dockerfile").read_text(encoding="utf-8")
-    return _Build(BuildContext(context), text, dict(arguments or {}), limits).image().configured()
+    lines, escape = without_directives(text.splitlines())
+    parsed = list(instructions(iter(lines), escape))
+    for word, rest in parsed:
+        if word not in _HONOURED or (word in ("RUN", "COPY", "ADD") and HERE_DOCUMENT.search(rest)):
+            raise _unsupported(word, rest)
+    before, stages = split_stages(parsed)
+    if not stages:
+        raise UnsupportedBuild("The Dockerfile has no FROM.")
+    settings = _Settings(BuildContext(context), dict(arguments or {}), limits, escape)
+    for word, rest in before:
+        if word != "ARG":
+            raise _unsupported(word, rest)
+        _declare(settings.outer, rest, settings.outer, settings)
+    finished: dict[str, StoredImage] = {}
+    builds = [_Build(settings, stage, finished) for stage in needed_stages(stages)]
+    for build in builds:
+        build.check_base(stages)
+    for build in builds:
+        stored = build.image()
+        finished.update(dict.fromkeys(build.stage.names, stored))
+    return stored.configured()
+
+
+@dataclass
+class _Settings:
+    """What all stages of a build share."""
+
+    context: BuildContext
+    arguments: dict[str, str]
+    limits: WorkspaceLimits
+    escape: str
+    outer: dict[str, str] = field(default_factory=dict)
+    """Arguments before the first `FROM`."""
 
 
 class _Build:
-    """One build."""
+    """The build of one stage; `finished` are the images of those before it, by their names."""
 
     def __init__(
-        self, context: BuildContext, text: str, arguments: dict[str, str], limits: WorkspaceLimits
+        self, settings: _Settings, stage: BuildStage, finished: Mapping[str, StoredImage]
     ) -> None:
-        lines, self._escape = without_directives(text.splitlines())
-        self._instructions = list(instructions(iter(lines), self._escape))
-        self._context, self._arguments, self._limits = context, arguments, limits
-        self._outer: dict[str, str] = {}
+        self.stage = stage
+        self._settings, self._finished = settings, finished
         self._state = _State()
-        for word, rest in self._instructions:
-            if word not in _HONOURED or (word in ("RUN", "COPY", "ADD") and HERE_DOCUMENT.search(rest)):  # fmt: skip
-                raise _unsupported(word, rest)
-        self._base = self._begin()
+
+    def check_base(self, stages: Sequence[BuildStage]) -> None:
+        """Raise `UnsupportedBuild` for a base that is neither here nor an earlier stage."""
+        base = self._base_name()
+        earlier = {name for stage in stages[: self.stage.number] for name in stage.names}
+        if base == "scratch" or base.lower() in earlier or named_image(base) is not None:
+            return
+        raise UnsupportedBuild(
+            f"FROM {base}: there is no such image here; hud_integrations.containers.add_image(ARCHIVE, {base!r}) adds one."
+        )
 
     def image(self) -> StoredImage:
-        key = self._key()
+        base = self._begin()
+        key = self._key(base)
         stored = stored_image(key)
         if stored is None:
             with new_image(key, self._state.config) as root:
-                if self._base is not None:
-                    command = ["cp", "--archive", "--reflink=auto", f"{self._base.root}/.", str(root)]  # fmt: skip
+                if base is not None:
+                    command = ["cp", "--archive", "--reflink=auto", f"{base.root}/.", str(root)]
                     subprocess.run(command, check=True)
-                for word, rest in self._instructions:
+                for word, rest in self.stage.instructions:
                     try:
                         self._apply(root, word, rest)
                     except UnknownValue:
@@ -135,34 +177,30 @@ class _Build:
         assert stored is not None
         return stored
 
-    def _key(self) -> str:
-        parts = (_VERSION, self._base and self._base.key, self._instructions, sorted(self._arguments.items()), self._context.digest())  # fmt: skip
+    def _key(self, base: StoredImage | None) -> str:
+        settings = self._settings
+        sources = {name: self._finished[name].key for name in sorted(self.stage.references & self._finished.keys())}  # fmt: skip
+        parts = (_VERSION, base and base.key, sources, self.stage.instructions, sorted(settings.outer.items()), sorted(settings.arguments.items()), settings.context.digest())  # fmt: skip
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
-    def _begin(self) -> StoredImage | None:
-        """Return the base, after taking over its settings and the arguments before it; None for `scratch`."""
-        stages = [rest for word, rest in self._instructions if word == "FROM"]
-        if len(stages) != 1:
-            raise UnsupportedBuild(
-                f"The Dockerfile has {len(stages)} stages (FROM); a build without a daemon has one."
-            )
-        while (first := self._instructions.pop(0))[0] != "FROM":
-            if first[0] != "ARG":
-                raise _unsupported(*first)
-            self._declare(self._outer, first[1], self._outer)
+    def _base_name(self) -> str:
+        """Return the name in `FROM`. Raises `UnsupportedBuild` for one that cannot be evaluated."""
+        words = self.stage.words
         try:
-            base = expand(first[1].split()[0], self._outer, self._escape)
+            base = expand(words[0], self._settings.outer, self._settings.escape)
         except (UnknownValue, IndexError):
-            raise _unsupported(*first) from None
+            raise _unsupported("FROM", " ".join(words)) from None
         if base.startswith("--"):
-            raise _unsupported(*first)
+            raise _unsupported("FROM", " ".join(words))
+        return base
+
+    def _begin(self) -> StoredImage | None:
+        """Return the base, after taking over its settings; None for `scratch`."""
+        base = self._base_name()
         if base == "scratch":
             return None
-        stored = named_image(base)
-        if stored is None:
-            raise UnsupportedBuild(
-                f"FROM {base}: there is no such image here; hud_integrations.containers.add_image(ARCHIVE, {base!r}) adds one."
-            )
+        stored = self._finished.get(base.lower()) or named_image(base)
+        assert stored is not None
         state = self._state
         state.config |= stored.config
         state.variables |= dict(pair.split("=", 1) for pair in stored.config.get("Env") or ())
@@ -178,13 +216,15 @@ class _Build:
         elif word == "ENV":
             self._set_variables(rest)
         elif word == "ARG":
-            self._declare(state.arguments, rest, state.environment)
+            _declare(state.arguments, rest, state.environment, self._settings)
         elif word == "WORKDIR":
-            path = PurePosixPath(state.workdir) / expand(rest, state.environment, self._escape)
+            path = PurePosixPath(state.workdir) / expand(
+                rest, state.environment, self._settings.escape
+            )
             state.config["WorkingDir"] = normpath(path)
             folder_inside(root, PurePosixPath(state.workdir))
         elif word == "USER":
-            state.config["User"] = expand(rest, state.environment, self._escape)
+            state.config["User"] = expand(rest, state.environment, self._settings.escape)
         elif word == "SHELL":
             state.shell = listed(rest)
         elif word in ("ENTRYPOINT", "CMD"):
@@ -199,10 +239,10 @@ class _Build:
         image = StoredImage("", root, {**state.config, "Env": []}).configured()
         variables = {**image.variables, **state.environment}
         step = RootImage(root, state.workdir, variables, image.user)
-        done = run_build_step(step, argv, self._limits)
+        done = run_build_step(step, argv, self._settings.limits)
         if done.exit_code != 0:
             lines = done.stdout.strip().splitlines()
-            reason = f"ended with {done.exit_code}" if done.exit_code is not None else f"did not end within {self._limits.seconds:g} s"  # fmt: skip
+            reason = f"ended with {done.exit_code}" if done.exit_code is not None else f"did not end within {self._settings.limits.seconds:g} s"  # fmt: skip
             raise UsageError(
                 f"RUN {short(rest)} {reason}{': ' + lines[-1] if lines else ''} (builds without a daemon have no network and "
                 "one user)."
@@ -217,22 +257,24 @@ class _Build:
 
     def _copy(self, root: Path, word: str, rest: str) -> None:
         state = self._state
-        words = split_words(rest, self._escape)
-        mode = None
+        words = split_words(rest, self._settings.escape)
+        mode, context = None, self._settings.context
         while words and words[0].startswith("--"):
             option, _, value = words.pop(0).partition("=")
             if option == "--chmod" and _MODE.fullmatch(value):
                 mode = int(value, 8)
+            elif option == "--from" and word == "COPY":
+                context = self._files_of(value)
             elif option not in ("--chown", "--link"):
                 raise UnknownValue
         if words and words[0].startswith("["):
             words = listed(rest[rest.index("[") :])
         *patterns, target = (
-            expand(name, state.environment, self._escape) for name in words or [""]
+            expand(name, state.environment, self._settings.escape) for name in words or [""]
         )
         if not patterns or any("://" in pattern or (word == "ADD" and pattern.endswith(_ARCHIVES)) for pattern in patterns):  # fmt: skip
             raise UnknownValue
-        sources = [path for pattern in patterns for path in self._context.sources(pattern)]
+        sources = [path for pattern in patterns for path in context.sources(pattern)]
         place = PurePosixPath(normpath(PurePosixPath(state.workdir) / target))
         parent = folder_inside(root, place.parent)
         into = (
@@ -243,30 +285,38 @@ class _Build:
         )
         if into or sources[0].is_dir():
             folder_inside(root, place)
-        unpack_layer(self._context.layer(sources, place, mode, into=into), root)
+        unpack_layer(context.layer(sources, place, mode, into=into), root)
+
+    def _files_of(self, name: str) -> BuildContext:
+        """Return the files of a stage or of an image that `COPY --from` names."""
+        source = self._finished.get(name.lower()) or named_image(name)
+        if source is None:
+            raise UnknownValue
+        return BuildContext(source.root, of_an_image=True)
 
     def _set_variables(self, rest: str) -> None:
         """Set variables: of `NAME=VALUE ...`, or of the old form `NAME VALUE`. Values use those before the instruction."""
         environment = self._state.environment
-        words = split_words(rest, self._escape)
+        words = split_words(rest, self._settings.escape)
         if words and "=" not in words[0]:
             words = [f"{words[0]}={rest[len(words[0]) :].strip()}"]
         for word in words:
             name, _, value = word.partition("=")
-            self._state.variables[name] = expand(value, environment, self._escape)
+            self._state.variables[name] = expand(value, environment, self._settings.escape)
 
-    def _declare(
-        self, arguments: dict[str, str], rest: str, environment: Mapping[str, str]
-    ) -> None:
-        """Declare arguments: those of the build, else the default, else those before `FROM`."""
-        for word in split_words(rest, self._escape):
-            name, equals, value = word.partition("=")
-            if name in self._arguments:
-                arguments[name] = self._arguments[name]
-            elif equals:
-                arguments[name] = expand(value, {**environment, **arguments}, self._escape)
-            else:
-                arguments[name] = self._outer.get(name, "")
+
+def _declare(
+    arguments: dict[str, str], rest: str, environment: Mapping[str, str], settings: _Settings
+) -> None:
+    """Declare arguments: those of the build, else the default, else those before `FROM`."""
+    for word in split_words(rest, settings.escape):
+        name, equals, value = word.partition("=")
+        if name in settings.arguments:
+            arguments[name] = settings.arguments[name]
+        elif equals:
+            arguments[name] = expand(value, {**environment, **arguments}, settings.escape)
+        else:
+            arguments[name] = settings.outer.get(name, "")
 
 
 def _unsupported(word: str, rest: str) -> UnsupportedBuild:

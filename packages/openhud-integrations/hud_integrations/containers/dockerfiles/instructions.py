@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from hud_integrations.containers.substitution import UnknownValue, expand, split_words
+from hud_integrations.containers.dockerfiles.substitution import UnknownValue, expand, split_words
 
 _ESCAPE_DIRECTIVE = re.compile(r"#\s*escape\s*=\s*(\S)\s*$", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"#\s*[A-Za-z]+\s*=")

@@ -1,0 +1,1 @@
+"""Dockerfiles that are built without a daemon: their instructions, stages, values and context."""
