@@ -127,7 +127,7 @@ def build_without_daemon(
 
 @dataclass
 class _Settings:
-    """What all stages of a build share."""
+    """Shared settings of a build's stages."""
 
     context: BuildContext
     arguments: dict[str, str]
