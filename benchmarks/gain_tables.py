@@ -130,6 +130,25 @@ def distillation(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def teacher_hints(record: dict[str, Any]) -> str:
+    """Return the table of a record: held-out scores without a hint, before and after, by what the teacher read."""
+    lines = [
+        "| the teacher reads | held-out score before, by seed | after, by seed | gain, mean over seeds | rollouts |",
+        "|---|---|---|---|---|",
+    ]
+    by_hint: dict[str, list[dict[str, Any]]] = {}
+    for run in record["runs"]:
+        by_hint.setdefault(run["hint"], []).append(run)
+    for hint, runs in by_hint.items():
+        before, after = ([run["held_out"][place][1] for run in runs] for place in (0, -1))
+        gains = [new - old for old, new in zip(before, after, strict=True)]
+        cells = (" ".join(f"{score:.3f}" for score in scores) for scores in (before, after))
+        lines.append(
+            f"| {hint} | {' | '.join(cells)} | {over_seeds(gains, '+.3f')} | {runs[0]['rollouts']} |"
+        )
+    return "\n".join(lines)
+
+
 def over_seeds(values: Sequence[float], form: str) -> str:
     """Return the mean and its 95% interval over seeds, by Student's t, each number in this format."""
     mean = fmean(values)

@@ -29,7 +29,9 @@ def script(name, monkeypatch):
 
 @pytest.fixture
 def records():
-    names = ("gains", "pretrained_gains", "incidents", "curriculum", "turn_credit")
+    names = (
+        "gains", "pretrained_gains", "incidents", "curriculum", "turn_credit", "distillation",
+    )  # fmt: skip
     return {name: json.loads((ROOT / f"benchmarks/{name}.json").read_text()) for name in names}
 
 
@@ -52,6 +54,35 @@ def test_families_gain_beyond_their_intervals_and_their_null_runs_do_not_gain(
     for name, sides in families.items():
         assert interval(sides["base"]).high < interval(sides["trained"]).low, name
         assert pair(sides["base"], sides["null"]).overall.low < 0, name
+
+
+def test_distillation_reaches_the_teacher_in_a_third_of_the_rollouts_of_grpo(records):
+    """A run of GRPO that did not reach it took more than are counted; the null run gains nothing."""
+    record = records["distillation"]
+    methods = {}
+    for run in record["runs"]:
+        methods.setdefault(run["method"], {})[run["seed"]] = run
+    distilled, reinforced = methods["distillation"], methods["GRPO"]
+    assert distilled.keys() == reinforced.keys() == methods["null"].keys()
+    assert len(distilled) >= 5
+    for seed, run in distilled.items():
+        assert run["reached"]
+        assert run["held_out"][-1][1] >= record["scores"]["teacher"]["low"]
+        assert 3 * run["rollouts"] <= reinforced[seed]["rollouts"]
+        assert methods["null"][seed]["held_out"][-1][1] <= record["scores"]["student"]["high"]
+
+
+def test_a_policy_that_reads_solutions_learns_from_itself_and_the_page_shows_it(monkeypatch):
+    record = json.loads((ROOT / "benchmarks/teacher_hints.json").read_text())
+    table = script("gain_tables", monkeypatch).teacher_hints(record)
+    assert table in (ROOT / "docs/distillation.md").read_text()
+    gains = {}
+    for run in record["runs"]:
+        gain = run["held_out"][-1][1] - run["held_out"][0][1]
+        gains.setdefault(run["hint"], []).append(gain)
+    assert len(gains["its own solution"]) >= 5
+    assert min(gains["its own solution"]) > 0.5
+    assert max(gains["another task's solution"]) < 0
 
 
 def test_rewards_of_turns_take_at_most_0_7_of_the_rollouts_with_intervals_apart(records):

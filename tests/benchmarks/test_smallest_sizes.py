@@ -62,6 +62,7 @@ RESEARCH = {
     "prompt_gains": ("--folder", "{folder}/prompt_gains"),
     "improve_families": ("--folder", "{folder}/improve_families"),
     "distillation": ("--folder", "{folder}/distillation"),
+    "teacher_hints": ("--folder", "{folder}/teacher_hints"),
     "turn_credit": ("--folder", "{folder}/turn_credit"),
 }
 """Scripts that train, with their arguments."""

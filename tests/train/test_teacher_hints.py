@@ -10,7 +10,7 @@ from hud.client import connect, disconnect
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.chat.inserted_message import InsertedMessage
 from hud.engine.pretrained import load_decoder
-from hud.errors import UsageError
+from hud.errors import NotFoundError, UsageError
 from hud.eval import Taskset
 from hud.graders import EvaluationResult
 from hud.learning.datums import sampled_turns
@@ -83,7 +83,9 @@ async def test_the_loss_is_the_kl_to_the_model_that_reads_the_hint(model):
         mine, theirs = joined(own, likeliest), joined(other, likeliest)
         gap += (mine.exp() * (mine - theirs)).sum().item()
     trainer = TrainingClient("m")
-    result = await trainer.forward_backward(job.runs, teacher="m", teacher_hint="solution", **WHOLE)
+    result = await trainer.forward_backward(
+        job.runs, teacher="m", teacher_checkpoint="base", teacher_hint="solution", **WHOLE
+    )
     assert gap > 1e-3
     assert result.metrics["loss:sum"] == pytest.approx(gap, rel=2e-3)
 
@@ -92,9 +94,13 @@ async def test_a_run_without_a_hint_has_the_teacher_without_one(model):
     tasks = Taskset("mixed", [say(word="red"), say(word="blue", hint=None)])
     job = await tasks.run(agent(), group=2)
     trainer = TrainingClient("m")
-    every = await trainer.forward_backward(job.runs, teacher="m", teacher_hint="solution", **WHOLE)
+    every = await trainer.forward_backward(
+        job.runs, teacher="m", teacher_checkpoint="base", teacher_hint="solution", **WHOLE
+    )
     hinted = [run for run in job.runs if run.grade.info]
-    alone = await trainer.forward_backward(hinted, teacher="m", teacher_hint="solution", **WHOLE)
+    alone = await trainer.forward_backward(
+        hinted, teacher="m", teacher_checkpoint="base", teacher_hint="solution", **WHOLE
+    )
     # The teacher without a hint is the student.
     assert every.metrics["loss:sum"] == pytest.approx(alone.metrics["loss:sum"], rel=1e-3)
     assert alone.metrics["loss:sum"] > 0
@@ -103,7 +109,7 @@ async def test_a_run_without_a_hint_has_the_teacher_without_one(model):
 async def test_inputs_without_hints_are_refused_by_name(home):
     job = await Taskset("bare", [say(word="red", hint=None)]).run(agent(), group=2)
     trainer = TrainingClient("m")
-    options = {"teacher": "m", "teacher_hint": "solution", **WHOLE}
+    options = {"teacher": "m", "teacher_checkpoint": "base", "teacher_hint": "solution", **WHOLE}
     with pytest.raises(
         UsageError, match=r"No grade of these runs has a text as info\['solution'\]"
     ):
@@ -128,7 +134,28 @@ async def test_a_training_step_moves_the_model_to_what_it_says_with_the_hint(hom
     distances = []
     for name in ("before", "m"):
         result = await TrainingClient(name).forward_backward(
-            job.runs, teacher="before", teacher_hint="solution", **WHOLE
+            job.runs, teacher="before", teacher_checkpoint="base", teacher_hint="solution", **WHOLE
         )
         distances.append(result.metrics["reference_kl:mean"])
     assert distances[1] < distances[0]
+
+
+async def test_a_model_that_teaches_itself_does_so_as_it_was_at_the_run_s_start(home):
+    """The trained model's steps are those of one that an equal, still model teaches, also after it was trained before."""
+    await TrainingClient("m").step((await TASKS.run(agent(), group=2)).runs, loss_fn="cross_entropy", learning_rate=1e-2)  # fmt: skip
+    for name in ("own", "still", "by-still"):
+        await connect().post("/v2/models/fork", {"source_model_id": "m", "name": name})
+    options = {"teacher_hint": "solution", "steps": 3, "group": 2, "max_tokens": 8, "lr": 1e-2}
+    for model, teacher in (("own", "own"), ("by-still", "still")):
+        config = TrainConfig(model=model, teacher=teacher, max_concurrent=1, **options)
+        await train(config, tasks=TASKS)
+    runs = (await TASKS.run(agent(), group=2)).runs
+    first, second = [
+        (await TrainingClient(name).forward(runs)).data for name in ("own", "by-still")
+    ]
+    for one, other in zip(first, second, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    with pytest.raises(UsageError, match="cannot be its own teacher at its head"):
+        await TrainingClient("own").forward_backward(runs, teacher="own", teacher_hint="solution", **WHOLE)  # fmt: skip
+    with pytest.raises(NotFoundError, match="no checkpoint"):
+        await TrainingClient("own").forward_backward(runs, teacher="own", teacher_checkpoint="nothing", **WHOLE)  # fmt: skip

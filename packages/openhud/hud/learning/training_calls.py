@@ -48,8 +48,8 @@ class OpenRequest(Strict):
     """Reject other clients until this one closes the session, or its process ends."""
     teacher: str | None = None
     """Model that later passes name as their teacher; refused here if it cannot score the model's tokens."""
-    hinted: bool = False
-    """The teacher will read hints, so that a model may be its own."""
+    pinned: bool = False
+    """The passes will name a checkpoint of the teacher, so that a model may be its own."""
 
 
 class CloseRequest(Strict):

@@ -176,6 +176,8 @@ class ForwardBackwardRequest(_Batch):
     teacher: str | None = None
     """Model whose logprobs are the reference of the loss's KL terms (`kl_advantage_coef`, `kl_coef`), in place of the base. All runs
     that count are trained on, also those of groups without signal."""
+    teacher_checkpoint: str | None = None
+    """Id or name of the teacher's checkpoint, or `base`; None: its head. A model may be its own teacher at a checkpoint."""
     hints: list[str | None] | None = None
     """Text of each input that the teacher reads before its first turn, and the model does not."""
     num_substeps: int = Field(default=1, ge=1)

@@ -102,6 +102,7 @@ class TrainingClient:
         loss_fn: LossFn | BuiltinLoss = BuiltinLoss.IMPORTANCE_SAMPLING,
         loss_fn_config: dict[str, float] | None = None,
         teacher: str | None = None,
+        teacher_checkpoint: str | None = None,
         teacher_hint: str | None = None,
         group_size: int | None = None,
         reward_scale: float = 1.0,
@@ -118,9 +119,9 @@ class TrainingClient:
         removed from its group (`AdvantageOptions.failed_runs`). A run whose calls branch has several datums, at most
         `max_datums` (default 64): those with the most sampled tokens. Warns (`TrainingWarning`) if no group has signal.
 
-        `teacher` is the model that KL terms of the loss are taken to, in place of the base. `teacher_hint` is the key of each grade's
-        `info` whose text it reads before the first turn; the model may then be its own teacher. Raises `UsageError` for a hint without
-        a teacher, or without a text.
+        `teacher` is the model that KL terms of the loss are taken to, in place of the base; at its head, or at `teacher_checkpoint` (an id,
+        a name or `base`), where a model may be its own teacher. `teacher_hint` is the key of each grade's `info` whose text it reads before
+        the first turn. Raises `UsageError` for a hint without a teacher, or without a text.
         """
         if teacher_hint is not None and teacher is None:
             raise UsageError("teacher_hint needs a teacher, which may be the model itself.")
@@ -133,6 +134,7 @@ class TrainingClient:
             loss_fn=name,
             loss_fn_config=loss_fn_config,
             teacher=teacher,
+            teacher_checkpoint=teacher_checkpoint,
             hints=teacher_hints(trajectories, batch, teacher_hint),
             num_substeps=num_substeps,
             idempotency_key=idempotency_key,
@@ -309,14 +311,14 @@ class TrainingClient:
         return (await self._call(calls.DISCARD, calls.DiscardRequest(), retry=True)).discarded
 
     async def open(
-        self, *, alone: bool = False, teacher: str | None = None, hinted: bool = False
+        self, *, alone: bool = False, teacher: str | None = None, pinned: bool = False
     ) -> OpenedSession:
         """Open a session without a gradient, with an empty sampler cache.
 
         With `alone`, other clients are rejected until `close`, or until this process ends. Raises `UsageError` for a `teacher` that
-        cannot score the model's tokens; `hinted`: it will read hints, so that the model may be its own.
+        cannot score the model's tokens; `pinned`: passes will name a `teacher_checkpoint`, so that the model may be its own.
         """
-        body = calls.OpenRequest(alone=alone, teacher=teacher, hinted=hinted)
+        body = calls.OpenRequest(alone=alone, teacher=teacher, pinned=pinned)
         return await self._call(calls.OPEN, body, retry=True)
 
     async def hold(self) -> bool:

@@ -117,11 +117,18 @@ class Learner(Generic[Settings]):
         runs = [run for group in groups for run in group]
         key = f"{self.run.key(step)}:{len(self._passes)}"
         self._passes.append(
-            lambda: self.trainer.forward_backward(
-                runs, **self.config.loss_arguments, idempotency_key=key
-            )
+            lambda: self.trainer.forward_backward(runs, **self._loss_arguments, idempotency_key=key)
         )
         await self._exactly_once(self._send)
+
+    @property
+    def _loss_arguments(self) -> dict[str, Any]:
+        arguments = self.config.loss_arguments
+        hinted = arguments.get("teacher_hint") is not None
+        if hinted and arguments["teacher"] in (self.config.model, self.run.model_id):
+            # As it was at the run's start: a teacher that learns from itself drifts with its student.
+            arguments = {**arguments, "teacher_checkpoint": self.run.start or "base"}
+        return arguments
 
     async def optim_step(
         self, step: int, reward: float | None, *, save: bool = True

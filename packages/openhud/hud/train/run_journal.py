@@ -153,7 +153,7 @@ async def open_run(
     opened = await trainer.open(
         alone=True,
         teacher=arguments.get("teacher"),
-        hinted=arguments.get("teacher_hint") is not None,
+        pinned=arguments.get("teacher_hint") is not None,
     )
     head = opened.head
     new = TrainingRun(client, "", model["id"], trainer.contributor, 0, head=head, start=head)

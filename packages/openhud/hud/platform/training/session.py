@@ -94,7 +94,7 @@ class Session:
         self._thread = thread
         self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
         self._responses = IdempotentResponses()
-        self._teachers: dict[tuple[str, bool], Teacher | ServedTeacher] = {}
+        self._teachers: dict[tuple[str, str | None], Teacher | ServedTeacher] = {}
         lost = self.registry.leases.acquire(model.id, model.slug)
         try:
             # Under the lease: its previous holder may have left steps without a checkpoint, or moved the head.
@@ -163,7 +163,7 @@ class Session:
         def work() -> OpenedSession:
             self._refuse_strangers(client)
             if body.teacher is not None:
-                self._teacher(body.teacher, hinted=body.hinted)
+                self._teacher(body.teacher, "head" if body.pinned else None)
             if body.alone:
                 self.lease.take(client)
             self.registry.leases.acquire(self.model_id, self.slug)
@@ -246,7 +246,7 @@ class Session:
                 raise UsageError(
                     f"The loss has no KL term, so that the teacher {body.teacher!r} has no effect; set kl_coef or kl_advantage_coef."
                 )
-            teacher = self._teacher(body.teacher, hinted=body.hints is not None)
+            teacher = self._teacher(body.teacher, body.teacher_checkpoint)
             chat, top = self.trained.serving.policy.chat, loss.reference_top
             scored = teacher_hints.score(teacher, batch.datums, top, body.hints, chat)
             batch = replace(batch, datums=scored)
@@ -427,12 +427,12 @@ class Session:
             max_datums=body.max_datums or MOST_DATUMS,
         )
 
-    def _teacher(self, name: str, *, hinted: bool) -> Teacher | ServedTeacher:
+    def _teacher(self, name: str, checkpoint: str | None) -> Teacher | ServedTeacher:
         """Return a teacher, checked once. Raises `UsageError` for one that the student cannot have."""
-        key = (name, hinted)
+        key = (name, checkpoint)
         if key not in self._teachers:
             self._teachers[key] = Teacher.named(
-                self.registry, self.trained.policies, name, self.model, hinted=hinted
+                self.registry, self.trained.policies, name, checkpoint, self.model
             )
         return self._teachers[key]
 
