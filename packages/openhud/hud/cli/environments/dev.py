@@ -8,13 +8,11 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
-if TYPE_CHECKING:
-    from hud.cli.option_checks import PORT
+from hud.cli.option_checks import PORT
 from hud.eval.development.live_environment import LiveEnvironment
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
