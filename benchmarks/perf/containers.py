@@ -18,9 +18,10 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import psutil
 from records import report
 from sizes import size
 
@@ -136,9 +137,11 @@ async def many(image: SandboxImage) -> tuple[int, float]:
 
 
 def left_behind(engine: ContainerEngine | None) -> int:
-    """Return the number of sandboxes and containers of ours on this machine."""
-    processes = subprocess.run(["pgrep", "--count", "--full", "run/hud/supervisor"], capture_output=True, text=True, check=False)  # fmt: skip
-    number = int(processes.stdout or 0)
+    """Return the number of sandboxes of this process, and of containers of ours."""
+    number = 0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            number += any("run/hud/supervisor" in word for word in process.cmdline())
     if engine is not None:
         listed = subprocess.run([engine.program, "ps", "--all", "--format", "{{.Names}}"], capture_output=True, text=True, check=True)  # fmt: skip
         number += sum(name.startswith("hud-") for name in listed.stdout.split())

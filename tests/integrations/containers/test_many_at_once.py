@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 
+import psutil
 import pytest
 from tests.container_engines import imported_image, require_engine
 from tests.integrations.containers.image_layouts import (
@@ -32,12 +33,10 @@ def box(request, tmp_path, monkeypatch):
 
 
 def left_behind():
-    """Return the processes and containers of workspaces on this machine."""
-    processes = subprocess.run(
-        ["pgrep", "-f", "run/hud/supervisor"], capture_output=True, text=True
-    )
+    """Return the descendants of this process, and the containers of workspaces on this machine."""
     listed = subprocess.run(["podman", "ps", "--all", "--format", "{{.Names}}"], capture_output=True, text=True)  # fmt: skip
-    return {*processes.stdout.split(), *(name for name in listed.stdout.split() if name.startswith("hud-"))}  # fmt: skip
+    processes = {process.pid for process in psutil.Process().children(recursive=True)}
+    return {*processes, *(name for name in listed.stdout.split() if name.startswith("hud-"))}
 
 
 async def tool(box):

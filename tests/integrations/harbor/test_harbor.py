@@ -163,7 +163,7 @@ ENTRYPOINT ["/start"]
 
 
 def test_what_has_no_counterpart_is_named(tmp_path):
-    settings = 'cpus = 2\nenv = { KEY = "${SECRET}", PLAIN = "1" }\n[environment.healthcheck]\ncommand = "true"'
+    settings = 'cpus = 2\nenv = { KEY = "${SECRET}", PLAIN = "1" }'
     write_task(tmp_path, "odd", environment=settings, dockerfile=DOCKERFILE)
     task = read_folder(tmp_path / "odd", "odd")
     assert task.workdir == "/srv/game"
@@ -173,7 +173,6 @@ def test_what_has_no_counterpart_is_named(tmp_path):
         ("environment", "/srv/game/all"),
     ]
     assert task.lost == [
-        "environment.healthcheck",
         "environment.env.KEY",
         "Dockerfile: FROM python:3.12 AS base (the sandbox has this machine's programs)",
         "Dockerfile: ENV PATH",

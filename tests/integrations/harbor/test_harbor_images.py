@@ -105,11 +105,10 @@ def test_tasks_of_different_images_are_sorted_and_a_missing_base_is_named(tmp_pa
 
 
 def test_settings_that_a_workspace_in_an_image_lacks_are_named(tmp_path):
-    settings = 'storage_mb = 10\nworkdir = "/"\n[environment.healthcheck]\ncommand = "true"'
+    settings = 'storage_mb = 10\nworkdir = "/"'
     write_task(tmp_path, "odd", environment=settings)
     task = read_folder(tmp_path / "odd", "odd", images=True)
     assert task.lost == [
-        "environment.healthcheck",
         "environment.storage_mb",
         "the working directory / (it is the image's)",
     ]

@@ -19,6 +19,7 @@ from hud.environment.workspace.sandbox.mounts import taken
 from hud.environment.workspace.sandbox.root_image import SandboxImage
 from hud.environment.workspace.workspace import Workspace
 from hud.errors import AgentFault, EnvironmentFault, GraderFault, RolloutError, UsageError
+from hud.eval.runtimes.containers.health_check import HealthCheck
 from hud.graders import EvaluationResult, SubScore
 from hud.graders.command import CommandOutcome
 from hud.trace import ToolCall
@@ -130,6 +131,7 @@ class HarborEnvironment(Environment):
             folder = self._folder(name)
             for copied in folder.copies:
                 await self._shell.copy_in(copied.source, copied.target)
+            await self._wait_until_healthy(folder.health_check)
             if not folder.steps:
                 yield folder.instruction
                 yield await self._graded(folder)
@@ -194,14 +196,27 @@ class HarborEnvironment(Environment):
     async def _set_up(self, progress: StepProgress) -> None:
         """Copy the files of the current step, if any, and run its `setup.sh`."""
         step = progress.step
-        if step is None or not (step.folder / "workdir").is_dir():
+        if step is None:
             return
-        await self._shell.copy_in(step.folder / "workdir", progress.folder.workdir)
+        if (step.folder / "workdir").is_dir():
+            await self._shell.copy_in(step.folder / "workdir", progress.folder.workdir)
         if (step.folder / "workdir/setup.sh").is_file():
             ended = await self._shell.bash("exec bash setup.sh", cwd=progress.folder.workdir)
             if ended.exit_code != 0:
                 sentence = f"setup.sh of step {step.name!r} ended with {ended.exit_code}: {ended.stderr[-200:]}"
                 raise (AgentFault if self._shell.was_used else EnvironmentFault)(sentence)
+        await self._wait_until_healthy(step.health_check)
+
+    async def _wait_until_healthy(self, check: HealthCheck | None) -> None:
+        """Wait for a health check. Raises a fault if it stays unhealthy: the agent's, if it used the shell."""
+        if check is None:
+            return
+        try:
+            await check.wait(lambda argv, seconds: self._shell.bash(shlex.join(argv), timeout=seconds))  # fmt: skip
+        except EnvironmentFault as fault:
+            if self._shell.was_used:
+                raise AgentFault(str(fault)) from None
+            raise
 
     async def _tested(
         self,
@@ -383,5 +398,7 @@ def _seconds(task: TaskFolder) -> float:
     """Return the time limit of a whole run."""
     parts: Sequence[TaskFolder | StepFolder] = task.steps or [task]
     agent = sum(3600.0 if part.agent_seconds is None else part.agent_seconds for part in parts)
+    checks = [check for part in {id(part): part for part in (task, *parts)}.values() if (check := part.health_check)]  # fmt: skip
+    agent += sum(check.seconds + check.timeout_seconds for check in checks)
     # The tests run twice where they do not end: the second time without the agent's work.
     return agent + sum(2 * part.verifier_seconds for part in parts) + SLACK_SECONDS

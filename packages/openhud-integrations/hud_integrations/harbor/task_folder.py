@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -13,11 +14,14 @@ from typing import Any
 
 from hud.environment.workspace.sandbox.mounts import taken
 from hud.errors import UsageError
+from hud.eval.runtimes.containers.health_check import HealthCheck
 from hud_integrations.containers.dockerfiles.build_context import BuildContext
 from hud_integrations.containers.image_build import bases_are_named
 from hud_integrations.harbor.dockerfile import Copy, Stage, read_dockerfile
 
 _STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OLDER_SIZE = re.compile(r"(\d+(?:\.\d+)?)([GMK])")
+_MEGABYTES = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
 WORKDIR = "/app"
 """Folder of a task that names none, or one that a sandbox cannot have."""
 
@@ -43,6 +47,8 @@ class StepFolder:
     verifier_seconds: float
     variables: Mapping[str, str]
     """Variables of its tests, which take the place of the task's."""
+    health_check: HealthCheck | None = None
+    """Check that succeeds before the agent begins the step."""
 
 
 @dataclass
@@ -113,13 +119,22 @@ class TaskFolder:
 
     @property
     def memory_mb(self) -> float | None:
-        megabytes = self._section("environment").get("memory_mb")
-        return None if megabytes is None else float(megabytes)
+        environment = self._section("environment")
+        megabytes = environment.get("memory_mb")
+        if megabytes is not None:
+            return float(megabytes)
+        older = _OLDER_SIZE.fullmatch(str(environment.get("memory", "")).strip().upper())
+        return None if older is None else float(older[1]) * _MEGABYTES[older[2]]
 
     @property
     def cpus(self) -> float | None:
         count = self._section("environment").get("cpus")
         return None if count is None else float(count)
+
+    @property
+    def health_check(self) -> HealthCheck | None:
+        """Check that succeeds before the agent begins; None without one."""
+        return read_health_check(self._section("environment"))
 
     def variables_of(self, section: str) -> dict[str, str]:
         """Return the literal variables of a section; `${NAME}` is left out."""
@@ -214,7 +229,6 @@ def _read_config(task: TaskFolder) -> None:
     task.refused += [name for name, is_set in refusing.items() if is_set]
     losing = {
         "environment.docker_image": environment.get("docker_image"),
-        "environment.healthcheck": environment.get("healthcheck"),
         "environment.skills_dir": environment.get("skills_dir"),
         "environment.storage_mb": environment.get("storage_mb"),
         "agent.user": (config.get("agent") or {}).get("user"),
@@ -242,6 +256,26 @@ def literal_variables(section: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in declared.items() if "${" not in str(value)}
 
 
+def read_health_check(section: Mapping[str, Any]) -> HealthCheck | None:
+    """Return the check of a section's `healthcheck`, whose defaults are Harbor's. Raises `UsageError` for a malformed one."""
+    declared = section.get("healthcheck")
+    if declared is None:
+        return None
+    try:
+        interval, timeout, start = (
+            float(declared.get(name, default))
+            for name, default in (("interval_sec", 5), ("timeout_sec", 30), ("start_period_sec", 0))
+        )
+        seconds = start + interval * int(declared.get("retries", 3))
+        if not (0 <= seconds < math.inf and 0 < timeout < math.inf):
+            raise ValueError
+        return HealthCheck(["/bin/sh", "-c", str(declared["command"])], seconds, timeout)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        raise UsageError(
+            "A healthcheck of task.toml needs a command; its times are numbers of seconds."
+        ) from None
+
+
 def read_steps(task: TaskFolder) -> list[StepFolder]:
     """Return the steps of a task, in order. Raises `UsageError` for one without a folder of its name."""
     steps = []
@@ -262,6 +296,7 @@ def read_steps(task: TaskFolder) -> list[StepFolder]:
                 None if seconds is None else float(seconds),
                 float(verifier.get("timeout_sec", task.verifier_seconds)),
                 {**task.variables_of("verifier"), **literal_variables(verifier)},
+                read_health_check(declared),
             )
         )
     return steps
@@ -277,7 +312,6 @@ def _read_step_configs(task: TaskFolder) -> None:
         if verifier.get("environment_mode") == "separate" or verifier.get("environment"):
             task.refused.append("a verifier in a container of its own")
         losing = {
-            "healthcheck": declared.get("healthcheck"),
             "artifacts": declared.get("artifacts"),
             "agent.user": agent.get("user"),
             "agent.network_mode": agent.get("network_mode"),
