@@ -595,3 +595,20 @@ async def test_agent_programs_are_mounted_read_only_at_their_paths(tmp_path, mon
         greeted = await shell.bash(f"{tool}; echo > {tool}; ls {tool.parent}")
     assert greeted.stdout == "hello\ngreet\n"
     assert "Read-only" in greeted.stderr
+
+
+async def test_a_large_process_does_not_copy_its_page_tables_to_start_a_workspace(monkeypatch):
+    """Options for a user or for code before the program make `subprocess` fork: 300 ms for 1.5 GB, in the event loop."""
+    started = []
+    start = asyncio.create_subprocess_exec
+
+    async def recorded(*command, **options):
+        started.append(set(options) & {"user", "group", "extra_groups", "preexec_fn", "umask"})
+        return await start(*command, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
+    env = Environment("large")
+    env.workspace()
+    async with env.run():
+        pass
+    assert started == [set()]

@@ -205,8 +205,10 @@ class BoxedProgram:
             command = box.command(
                 program, seccomp=seccomp, entry=entry, control=control, groups=groups
             )
+            prefix, options = _become(box.user)
             starting = asyncio.ensure_future(
                 start_of_part(
+                    *prefix,
                     *command,
                     stdin=PIPE,
                     stdout=PIPE,
@@ -217,7 +219,7 @@ class BoxedProgram:
                     cwd="/",
                     # Not this process's variables: process 1 inside is bubblewrap's, and keeps what it started with.
                     env={"PATH": os.defpath},
-                    **_become(box.user),
+                    **options,
                 )
             )
             try:
@@ -291,10 +293,10 @@ class BoxedProgram:
                 await asyncio.to_thread(self._group.remove)
 
 
-def _become(user: int | None) -> dict[str, Any]:
-    """Return the process options for the sandbox's user, without a limit of address space."""
+def _become(user: int | None) -> tuple[list[str], dict[str, Any]]:
+    """Return the command prefix and process options for the sandbox's user, without a limit of address space."""
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
-        return as_user(user)
+        return as_user(user), {}
 
     def change() -> None:
         _lift_memory_limit()  # Before privileges are dropped.
@@ -303,7 +305,7 @@ def _become(user: int | None) -> dict[str, Any]:
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
 
-    return {"preexec_fn": change}
+    return [], {"preexec_fn": change}
 
 
 def _lift_memory_limit() -> None:

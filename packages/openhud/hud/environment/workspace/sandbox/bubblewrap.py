@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 from hud.environment.workspace.sandbox.limits import MB, WorkspaceLimits
 from hud.environment.workspace.sandbox.mounts import (
@@ -121,9 +120,15 @@ def required_program(program: str, package: str) -> str:
     return path
 
 
-def as_user(user: int | None) -> dict[str, Any]:
-    """Return the options that start a process as a user; empty for this process's user."""
-    return {} if user is None else {"user": user, "group": user, "extra_groups": []}
+def as_user(user: int | None) -> list[str]:
+    """Return the command prefix that executes a program as a user; empty for this process's user.
+
+    Options of `subprocess` would fork, which copies the page tables of a large process; without them it is started by vfork.
+    """
+    if user is None:
+        return []
+    setpriv = required_program("setpriv", "util-linux")
+    return [setpriv, f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
 
 
 @dataclass(frozen=True)

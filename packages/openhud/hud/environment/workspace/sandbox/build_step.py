@@ -39,12 +39,11 @@ def run_build_step(
     `exit_code` is None if it was killed after `limits.seconds`. Raises `EnvironmentFault` on a machine without bubblewrap or
     util-linux.
     """
-    user = sandbox_user(image)
     with ExitStack() as stack:
         seccomp = memory_file(stack, filter_program())
         output = stack.enter_context(tempfile.TemporaryFile())
         process = subprocess.Popen(
-            _command(image, argv, limits, seccomp),
+            [*as_user(sandbox_user(image)), *_command(image, argv, limits, seccomp)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -52,7 +51,6 @@ def run_build_step(
             cwd=image.root,
             env=dict(image.variables),  # And none of this process's: they may contain keys.
             start_new_session=True,
-            **as_user(user),
         )
         status: int | None = None
         try:

@@ -83,6 +83,7 @@ class BubblewrapLaunch(Launch):
             self.user = planned.user
             starting = asyncio.ensure_future(
                 start_of_part(
+                    *as_user(planned.user),
                     *planned.arguments,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
@@ -93,7 +94,6 @@ class BubblewrapLaunch(Launch):
                         "PATH": SEARCH_PATH
                     },  # Not this process's variables: they may contain keys.
                     start_new_session=True,
-                    **as_user(planned.user),
                 )
             )
             try:
