@@ -124,3 +124,16 @@ def test_a_recipe_names_its_models_itself(desks, tmp_path):
     assert "--config names the models" in desks("plan junior --config recipe.toml", 2)
     (tmp_path / "recipe.toml").write_text(RECIPE.replace('"senior"', '"other"'))
     assert "There is no model 'other'" in desks("plan --config recipe.toml --gpu h100", 2)
+
+
+@pytest.mark.slow
+def test_the_most_requests_to_a_judge_are_counted(desks, tmp_path):
+    critic = "def agent(messages, tools, trace):\n    return '{}'\n"
+    (tmp_path / "critic.py").write_text(critic)
+    lines = (
+        'tasks = "clerk_tasks.py"\nmodel = "junior"\nsteps = 10\ngroup = 3\ntasks_per_step = 8\n'
+    )
+    judge = 'dynamic_sampling = 1\njudge = "critic.py"\njudge_by = "pairwise"\n'
+    (tmp_path / "recipe.toml").write_text(lines + judge)
+    printed = " ".join(desks("plan --config recipe.toml --gpu h100").split())
+    assert "judge critic.py: 6 requests for a task of 3 runs, at most 120 in all" in printed

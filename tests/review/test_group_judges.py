@@ -12,7 +12,7 @@ from hud.agents import ScriptedAgent
 from hud.cli.main import run as command
 from hud.client import connect, disconnect
 from hud.errors import UsageError
-from hud.eval import Taskset
+from hud.eval import StopSignal, Taskset
 from hud.review.claims import UnreadableReply
 from hud.review.comparison_requests import values_of
 from hud.review.group_judges import ModelJudge, win_shares
@@ -21,6 +21,7 @@ from hud.review.reviewer import Reviewer
 from hud.trace import Completion, SamplingParams
 from hud.train.config import TrainConfig
 from hud.train.loop import train
+from hud.train.monitoring.progress import Reporter
 
 env = Environment("desk")
 ANSWERS = ("c" * 3, "d" * 4, "a", "b" * 2)
@@ -186,6 +187,35 @@ async def test_a_judge_that_cannot_be_used_is_refused(home, name, options, sente
         await open_judge(connect(), name, **options)
 
 
+class Heard(Reporter):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+async def test_training_states_the_most_requests_before_it_plays(home):
+    (home.parent / "critic.py").write_text(
+        "import json\n\n\ndef agent(messages, tools, trace):\n"
+        '    runs = json.loads(messages[1]["content"])["runs"]\n'
+        '    return json.dumps({"ranking": list(range(1, len(runs) + 1))})\n'
+    )
+    settings = {"group": 4, "tasks_per_step": 2, "dynamic_sampling": 1, "max_tokens": 4}
+    judge = {"judge": "critic.py", "judge_by": "ranking"}
+    config = TrainConfig(model="m", steps=3, lr=1e-3, **settings, **judge)
+    stopped, heard = StopSignal(), Heard()
+    stopped.request()
+    await train(config, tasks=tasks, reporter=heard, stop=stopped)
+    line = "judge critic.py: 2 requests for a task of 4 runs, at most 24 in all"
+    assert any(note.startswith(line) for note in heard.notes), heard.notes
+
+    report = await train(config, tasks=tasks, reporter=(heard := Heard()))
+    assert report.next_step == 3
+    (spent,) = [note for note in heard.notes if note.startswith("judge critic.py  ranking")]
+    assert int(spent.split("ranking, ")[1].split()[0]) <= 24
+
+
 async def test_training_learns_from_the_judges_rewards(home):
     config = TrainConfig(
         model="m", judge="judge.py", steps=1, group=4, tasks_per_step=2, lr=1e-3, seed=0
@@ -222,7 +252,7 @@ def test_the_command_states_the_requests_and_what_is_known_of_the_judge(
     judge = ["--judge", "critic.py", "--judge-by", "pairwise", "--criteria", "It is long.=2"]
     assert command(["eval", "tasks.py", "clerk.py", "--all", "--group", "3", *judge]) == 0
     printed = capsys.readouterr().out
-    assert "judge critic.py: 6 requests for a task of 3 runs, 12 in all" in printed
+    assert "judge critic.py: 6 requests for a task of 3 runs, at most 12 in all" in printed
     assert "mean reward  0.500" in printed
     assert "best by place  0.50 0.50" in printed
     assert "both orders    6 of 6 have the same best run" in printed

@@ -50,6 +50,14 @@ class RelativeJudge:
         """Return the number of requests for a group of this size."""
         return 1
 
+    def forecast(self, group: int, groups: int) -> str | None:
+        """Return the most requests for so many groups of a size, as text; None for a judge without any."""
+        calls = self.calls(group)
+        if not calls:
+            return None
+        of_task = f"{calls} request{'' if calls == 1 else 's'} for a task of {group} runs"
+        return f"judge {self.name}: {of_task}, at most {calls * groups:,} in all, and one more for each reply that cannot be read"
+
     def lines(self) -> list[str]:
         """Return what is known of the judge after its judgements, as text."""
         return []

@@ -303,6 +303,11 @@ class TrainConfig(RunSettings):
             "max_datums": self.max_datums,
         }
 
+    def most_groups(self, first_step: int = 0) -> int:
+        """Return the most groups that the steps from `first_step` on play, and those that are played ahead of the last one."""
+        steps = self.steps - first_step + self.max_lag
+        return steps * (1 + self.dynamic_sampling) * (self.tasks_per_step + self.spare_groups)
+
     @property
     def updates_in_flight(self) -> bool:
         """True if active turns continue with new weights."""

@@ -64,7 +64,7 @@ class JudgeOptions:
 
     async def open(self, group: int, groups: int, *, quiet: bool) -> RelativeJudge:
         """Return the judge, to be closed; states the number of its requests."""
-        from hud.cli.output import console, count
+        from hud.cli.output import console
         from hud.client import connect
         from hud.review.judge_forms import open_judge
 
@@ -76,10 +76,7 @@ class JudgeOptions:
             share=self.share,
             group=group,
         )
-        calls = judge.calls(group)
-        if calls and not quiet:
-            of_task = f"{count(calls, 'request')} for a task of {count(group, 'run')}"
-            console().print(
-                f"judge {self.name}: {of_task}, {calls * groups:,} in all", markup=False
-            )
+        forecast = judge.forecast(group, groups)
+        if forecast is not None and not quiet:
+            console().print(forecast, markup=False)
         return judge

@@ -69,7 +69,23 @@ async def _stage(
             elsewhere.append(str(error))
             continue
         models.append(PlayedModel(model, trained, plan))
-    return StageMemory(name, tuple(models), tuple(elsewhere))
+    return StageMemory(
+        name, tuple(models), tuple(elsewhere), await _judge(config, len(list(tasks)))
+    )
+
+
+async def _judge(config: TrainConfig, tasks: int) -> str | None:
+    """Return the most requests to the judge of a stage, as text; None without any."""
+    from hud.client import connect
+    from hud.review.judge_forms import open_judge
+
+    if config.judge is None:
+        return None
+    judge = await open_judge(connect(), config.judge, by=config.judge_by, group=config.group)
+    await judge.aclose()
+    per_step = min(config.tasks_per_step, tasks)
+    groups = config.model_copy(update={"tasks_per_step": per_step}).most_groups()
+    return judge.forecast(config.group, groups)
 
 
 def lines(stages: list[StageMemory], gpu: str) -> Iterator[str]:
@@ -89,6 +105,8 @@ def lines(stages: list[StageMemory], gpu: str) -> Iterator[str]:
             yield row(
                 COLUMNS, [played.model, _role(played), *(f"{size / GIB:.2f}" for size in sizes)]
             )
+        if stage.judge is not None:
+            yield from wrapped(stage.judge, 0)
         for reason in stage.elsewhere:
             yield from wrapped(f"Not counted: {reason}", 0)
         for name, size in (
@@ -120,6 +138,7 @@ def as_data(stages: list[StageMemory], gpu: str) -> dict[str, Any]:
                     for played in stage.models
                 ],
                 "elsewhere": stage.elsewhere,
+                "judge": stage.judge,
                 "passing": stage.passing,
                 "left": stage.left,
                 "remedies": stage.remedies,

@@ -44,6 +44,8 @@ class StageMemory:
     """The policy first."""
     elsewhere: tuple[str, ...] = ()
     """Reasons, in sentences, for subagents without a model here: a provider has the weights, for example."""
+    judge: str | None = None
+    """Most requests to a judge of groups, as text; None: there are none."""
 
     @property
     def passing(self) -> float:
