@@ -1,6 +1,7 @@
 """DPO: its terms against torch, its gradient against autograd, and a training that prefers what was better."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +17,17 @@ from hud.client import connect
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.errors import UsageError
 from hud.eval import StopSignal
+from hud.train import TrajectoryPayload, TrajectorySample
+from hud.train.monitoring.loss_metrics import PAIR_LOSS
 from hud.train.monitoring.progress import Reporter
 from hud.train.supervised.config import SupervisedConfig, make_supervised_config
-from hud.train.supervised.preferences import pair_term
+from hud.train.supervised.preferences import (
+    Pair,
+    Preferences,
+    pair_term,
+    pairs_of,
+    weighted_by_task,
+)
 from hud.train.supervised.supervised_run import learn_from
 
 __all__ = ["home"]
@@ -183,3 +192,71 @@ async def test_a_comparison_that_is_added_begins_another_run(home):
 def test_settings_that_dpo_does_not_have_are_refused(values, sentence):
     with pytest.raises(UsageError, match=sentence):
         make_supervised_config({"model": "m", **values})
+
+
+def rated(*groups):
+    """Runs with rewards; each group is those of one task."""
+    return SimpleNamespace(
+        examples=[
+            SimpleNamespace(reward=reward, task=SimpleNamespace(key=task))
+            for task, rewards in enumerate(groups)
+            for reward in rewards
+        ]
+    )
+
+
+def test_several_pairs_of_a_task_match_the_best_with_the_worst_inwards():
+    runs = rated((0.1, 0.9, 0.5, 0.4, None), (1.0, 1.0, 0.0), (0.3, 0.3))
+    assert pairs_of(runs) == [Pair(1, 0), Pair(5, 7)]
+    assert pairs_of(runs, 8) == [Pair(1, 0), Pair(2, 3), Pair(5, 7)]
+
+
+@given(st.lists(st.floats(0, 1), max_size=12), st.integers(1, 8))
+def test_no_run_is_in_two_pairs_and_a_better_one_is_better(rewards, most):
+    try:
+        pairs = pairs_of(rated(rewards), most)
+    except UsageError:
+        assert len(set(rewards)) < 2
+        return
+    assert len(pairs) <= min(most, len(rewards) // 2)
+    places = [place for pair in pairs for place in (pair.better, pair.worse)]
+    assert len(set(places)) == len(places)
+    assert all(rewards[pair.better] > rewards[pair.worse] for pair in pairs)
+    assert pairs[0] == pairs_of(rated(rewards))[0]
+
+
+async def test_the_gradient_is_of_the_mean_over_tasks_of_the_mean_over_their_pairs():
+    runs = rated((1.0, 0.8, 0.2, 0.0, 0.9, 0.1), (1.0, 0.0))
+    pairs = weighted_by_task(pairs_of(runs, 3), runs)
+    assert len(pairs) == 4
+    payloads = [
+        TrajectoryPayload(
+            samples=[TrajectorySample(prompt_token_ids=[1], output_token_ids=[2])], reward=0.0
+        )
+        for _ in runs.examples
+    ]
+    sums = torch.linspace(-4, -1, 8, dtype=torch.float64, requires_grad=True)
+
+    async def logprob_of(payload):
+        return sums[next(p for p, own in enumerate(payloads) if own is payload)].item()
+
+    learner = SimpleNamespace(config=SimpleNamespace(beta=0.5), logprob_of=logprob_of)
+    weighted, metrics = await Preferences(learner, payloads).weighted(pairs)
+
+    losses = [torch_loss(0.5, (sums[pair.better], 0.0), (sums[pair.worse], 0.0)) for pair in pairs]
+    loss = (sum(losses[:3]) / 3 + losses[3]) / 2
+    loss.backward()
+    assert metrics[PAIR_LOSS] == pytest.approx(loss.item(), abs=1e-12)
+    places = [place for pair in pairs for place in (pair.better, pair.worse)]
+    for place, run in zip(places, weighted, strict=True):
+        # cross_entropy descends the negative of its token weights.
+        assert -run.samples[0].weights[0] == pytest.approx(sums.grad[place].item(), abs=1e-12)
+
+
+def test_pairs_of_a_task_are_those_of_rewards():
+    with pytest.raises(UsageError, match="pairs_per_task goes with the losses dpo"):
+        make_supervised_config({"model": "m", "pairs_per_task": 2})
+    with pytest.raises(UsageError, match="pairs_per_task goes with the losses dpo"):
+        make_supervised_config(
+            {"model": "m", "loss": "dpo", "pairs": "people", "pairs_per_task": 2}
+        )

@@ -26,6 +26,8 @@ class SupervisedConfig(RunSettings):
     pairs: str = Field(default="rewards", pattern=r"^(rewards|people(:[a-z][a-z0-9_-]{0,63})?)$")
     """Pairs of `dpo` and `bradley_terry`: `rewards` (best and worst run of a task), or `people` (runs that people compared, by the
     criterion `better`; `people:NAME` by another one)."""
+    pairs_per_task: int = Field(default=1, ge=1, le=32)
+    """Most pairs of a task by rewards: best and worst run, second best and second worst, ... Every task has the same weight."""
     loss_config: dict[str, float] = Field(default_factory=dict)
     """Keys of the loss: `beta` of `dpo`, which scales the logprob ratio to the reference; default 0.1."""
     epochs: int = Field(default=1, ge=1)
@@ -71,6 +73,10 @@ class SupervisedConfig(RunSettings):
             raise ValueError(f"beta is {self.beta}; it must be above 0")
         if self.criterion is not None and not self.compares:
             raise ValueError(f"pairs={self.pairs} goes with the losses dpo and bradley_terry")
+        if self.pairs_per_task > 1 and (self.criterion is not None or not self.compares):
+            raise ValueError(
+                "pairs_per_task goes with the losses dpo and bradley_terry, and pairs by rewards"
+            )
         if self.compares:
             share = ["test_share"] if self.loss == "dpo" else []
             for name in ("min_reward", "best_of", "test", *share):

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ class Pair:
 
     better: int
     worse: int
+    weight: float = 1.0
+    """Factor of its term in the mean over pairs."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,10 @@ def pair_term(beta: float, better: tuple[float, float], worse: tuple[float, floa
     return PairTerm(margin, loss, beta * (1 - sigmoid))
 
 
-def pairs_of(runs: TokenizedRuns) -> list[Pair]:
-    """Return the pair of the best and the worst run of each task with rewards that differ; of equals, the earlier run.
+def pairs_of(runs: TokenizedRuns, most: int = 1) -> list[Pair]:
+    """Return at most `most` pairs of each task with rewards that differ: best and worst run, second best and second worst, ...
 
-    Raises `UsageError` without any.
+    No run is in two pairs, so that n runs have at most n // 2; of equals, the earlier run comes first. Raises `UsageError` without any.
     """
     by_task: dict[object, list[tuple[float, int]]] = {}
     for place, example in enumerate(runs.examples):
@@ -69,15 +72,25 @@ def pairs_of(runs: TokenizedRuns) -> list[Pair]:
             by_task.setdefault(task_key(example), []).append((example.reward, place))
     pairs = []
     for rated in by_task.values():
-        best = max(rated, key=lambda run: (run[0], -run[1]))
-        worst = min(rated)
-        if best[0] > worst[0]:
-            pairs.append(Pair(best[1], worst[1]))
+        best_first = sorted(rated, key=lambda run: (-run[0], run[1]))
+        matched = zip(best_first, sorted(rated), strict=True)
+        # From the middle on, the first is no better than the second.
+        pairs += [Pair(best[1], worst[1]) for best, worst in matched if best[0] > worst[0]][:most]
     if not pairs:
         raise UsageError(
             "No task has two runs with different rewards, so there are no pairs to prefer: record a job with --group 4 or more."
         )
     return pairs
+
+
+def weighted_by_task(pairs: Sequence[Pair], runs: TokenizedRuns) -> list[Pair]:
+    """Return the pairs with weights whose mean is 1, and whose sum is equal for each task."""
+    tasks = [task_key(runs.examples[pair.better]) for pair in pairs]
+    counts = Counter(tasks)
+    return [
+        replace(pair, weight=len(pairs) / len(counts) / counts[task])
+        for pair, task in zip(pairs, tasks, strict=True)
+    ]
 
 
 async def peoples_pairs(client: Client, runs: TokenizedRuns, criterion: str) -> list[Pair]:
@@ -137,15 +150,20 @@ class Preferences:
         runs = []
         terms = await self.terms(pairs)
         for pair, term in zip(pairs, terms, strict=True):
-            weight = term.weight / len(pairs)
+            weight = pair.weight * term.weight / len(pairs)
             runs.append(weighted_run(self._payloads[pair.better], weight))
             runs.append(weighted_run(self._payloads[pair.worse], -weight))
-        count = len(terms)
+        weights = [pair.weight for pair in pairs]
+        total = math.fsum(weights)
+
+        def mean(values: Iterable[float]) -> float:
+            return math.fsum(w * v for w, v in zip(weights, values, strict=True)) / total
+
         return runs, {
-            PAIR_LOSS: math.fsum(term.loss for term in terms) / count,
-            "preference_margin:mean": math.fsum(term.margin for term in terms) / count,
-            "preference_accuracy:mean": sum(term.margin > 0 for term in terms) / count,
-            "pairs:sum": float(count),
+            PAIR_LOSS: mean(term.loss for term in terms),
+            "preference_margin:mean": mean(term.margin for term in terms),
+            "preference_accuracy:mean": mean(float(term.margin > 0) for term in terms),
+            "pairs:sum": float(len(terms)),
         }
 
     async def terms(self, pairs: Sequence[Pair]) -> list[PairTerm]:
