@@ -149,6 +149,7 @@ def test_the_memory_of_a_folder_on_one_gpu(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(SHAPE))
     said = plan(str(tmp_path), "--gpu", "h100")
     assert "4.02B parameters, full fine-tuning, on one H100" in said
+    assert "Default learning rates: 4.3e-06 by reward, 4.3e-05 supervised" in said
     assert "Does not fit by" in said
     assert "--optimizer-states 8bit" in said
     assert max(map(len, said.splitlines())) <= 80

@@ -22,9 +22,9 @@ from hud.eval import StopSignal, Taskset
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train, warm_up
 from hud.train.monitoring.progress import Reporter
+from hud.train.planning.default_rates import default_rates
 from hud.train.planning.simulation import simulate
 from hud.train.rollouts.seeds import draw_tasks, seed_of
-from hud.train.supervised.demonstrations import default_rate
 from hud_dashboard.pages.models import node_shown
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
@@ -234,8 +234,8 @@ def lines_of(path):
 RATES = {
     "created here": ("m", 1e-4, 1e-3),
     "a fork of it": ("fork", 1e-4, 1e-3),
-    "full fine-tuning": ("full", 1e-5, 1e-5),
-    "an adapter": ("adapter", 1e-4, 1e-4),
+    "full fine-tuning": ("full", 1e-5, 1e-4),
+    "an adapter": ("adapter", 1e-4, 1e-3),
 }
 
 
@@ -254,7 +254,7 @@ async def test_the_default_rate_depends_on_what_is_trained(home, tmp_path, train
         config = {"training": "lora" if model == "adapter" else "full"}
         body = {"source": str(tmp_path / "pretrained"), "name": model, "config": config}
         await client.post("/v2/models/add", body)
-    assert await default_rate(client, model) == supervised
+    assert (await default_rates(client, model)).supervised == supervised
     settings = {name: value for name, value in SMALL.items() if name != "lr"} | {"steps": 1}
     config = TrainConfig(model=model, **settings)
     report = await train(config, tasks=tasks_of(say), reporter=heard)

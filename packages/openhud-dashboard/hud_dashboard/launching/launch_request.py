@@ -110,7 +110,7 @@ class Launching:
         if run["config"].get("script"):
             return "Its steps are those of a script: run the script again."
         if run["config"].get("kind"):
-            return "It goes on by its command with the same options, hud optimize or hud improve."
+            return "It goes on by its command with the same options: hud optimize, hud improve or hud train --sweep."
         if self.launches.training(run["model_id"]) is not None:
             return "Its model is being trained."
         launched = run["state"].get("launched")

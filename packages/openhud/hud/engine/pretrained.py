@@ -137,6 +137,11 @@ def weight_bytes(folder: Path, dtype: torch.dtype | None = None) -> int:
     return total * dtype.itemsize // stored.itemsize
 
 
+def weight_count(folder: Path) -> int:
+    """Return about how many parameters a folder's weights have; 0 without files."""
+    return weight_bytes(folder, torch.uint8)
+
+
 def _is_quantized(folder: Path) -> bool:
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return bool(raw.get("quantization_config"))

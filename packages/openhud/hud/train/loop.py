@@ -33,7 +33,7 @@ from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.step_profile import VIEWERS, check_profile, profiled, span
 from hud.train.monitoring.trackers import with_trackers
-from hud.train.planning.default_rates import original, reward_rate, trained_part
+from hud.train.planning.default_rates import default_rates
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.convergence import Convergence
 from hud.train.rollouts.curriculum import Curriculum
@@ -131,13 +131,11 @@ async def train(
         model = await model_on(config.backend, connect(), config.model)
         config = config.model_copy(update={"model": model})
     overlap = scored.trained_on(task.identity for task in chosen)
-    row = await connect().get("/v2/models/resolve", params={"model": config.model})
+    await connect().get("/v2/models/resolve", params={"model": config.model})
     if "lr" not in config.model_fields_set:
-        row = await original(connect(), row)
-        config = config.model_copy(update={"lr": reward_rate(row)})
-        reporter.note(
-            f"Learning rate {config.lr:g}, the default for {trained_part(row)}; --lr sets another."
-        )
+        rates = await default_rates(connect(), config.model)
+        config = config.model_copy(update={"lr": rates.reward})
+        reporter.note(rates.note(rates.reward))
     promotions = None
     if config.promote == "gate":
         if overlap:
@@ -174,6 +172,9 @@ async def train(
                 stack.push_async_callback(joined[-1].close)
         for note in policy.run.notes:
             reporter.note(note)
+        groups = config.most_groups(policy.run.next_step)
+        if rollouts.judge is not None and (line := rollouts.judge.forecast(config.group, groups)):
+            reporter.note(line)
         loop = _Loop(policy, joined, chosen, scored, rollouts, promotions)
         await loop.guard.resume(override=override_guard)
         return await loop.run_to_end()

@@ -87,7 +87,7 @@ class RunSettings(ExperimentSettings):
     """True if a step may leave the weights as they are; it then has no checkpoint."""
 
     lr: float = Field(default=1e-4, gt=0)
-    """Peak learning rate. Default: 1e-5 for full fine-tuning of a pretrained model, 1e-4 for adapters and tiny models."""
+    """Peak learning rate. Default: by what is trained and its size; 1e-4 for tiny models and small adapters, 1e-5 for small full ones."""
     lr_schedule: ScheduleName = "constant"
     """Shape of the learning rate over the steps."""
     warmup_steps: int = Field(default=0, ge=0)

@@ -14,6 +14,7 @@ from hud.train.planning.model_shapes import GIB, Machine
 if TYPE_CHECKING:
     from hud.engine.config import DecoderConfig
     from hud.train.config import TrainConfig
+    from hud.train.planning.default_rates import DefaultRates
     from hud.train.planning.one_gpu import SharedGpu
     from hud.train.planning.tower import Tower
 
@@ -49,6 +50,20 @@ async def plan_of(
     return shared_gpu(config, settings, machine, longest=longest, tower=tower)
 
 
+async def rates_of(model: str, plan: SharedGpu, training: Training | None) -> DefaultRates:
+    """Return the default learning rates of a plan's training; arguments as of `plan_of`."""
+    from hud.client import connect
+    from hud.train.planning.default_rates import default_rates, rates_by_size
+
+    if training is None and not _is_folder(model):
+        return await default_rates(connect(), model)
+    return rates_by_size(plan.parameters, lora=plan.training == "lora")
+
+
+def _is_folder(model: str) -> bool:
+    return (Path(model) / "config.json").is_file()
+
+
 async def _described(model: str) -> tuple[DecoderConfig, Tower | None, dict[str, Any]]:
     from hud.cli.platform_requests import model_path
     from hud.client import connect
@@ -56,12 +71,13 @@ async def _described(model: str) -> tuple[DecoderConfig, Tower | None, dict[str,
     from hud.train.planning.tower import Tower, tower_of
 
     folder = Path(model)
-    if (folder / "config.json").is_file():
+    if _is_folder(model):
         return DecoderConfig.from_folder(folder), tower_of(folder), FOLDER
     client = connect()
     record = await client.get("/v2/models/resolve", params={"model": model})
     shape = await client.get(model_path(record["id"], "architecture"))
     tower = shape.pop("tower")
+    del shape["parameters"]  # Those of a plan are counted by its configuration.
     return DecoderConfig(**shape), None if tower is None else Tower(**tower), record["config"]
 
 

@@ -179,16 +179,21 @@ def command(
 
 async def _one_gpu(model: str, options: dict[str, Any], as_json: bool) -> None:
     from hud.cli.output import print_json
-    from hud.cli.training.memory_table import as_data, lines, plan_of
+    from hud.cli.training.memory_table import as_data, lines, plan_of, rates_of
 
     plan = await plan_of(
         model, _machine(options), longest=_work(options).length, training=options["training"]
     )
+    rates = await rates_of(model, plan, options["training"])
     if as_json:
-        print_json({"model": model, **as_data(plan, options["gpu"])})
-    else:
-        for line in lines(plan, options["gpu"]):
-            click.echo(line)
+        learning = {"reward": rates.reward, "supervised": rates.supervised, "pairs": rates.pairs}
+        print_json({"model": model, **as_data(plan, options["gpu"]), "learning_rates": learning})
+        return
+    for line in lines(plan, options["gpu"]):
+        click.echo(line)
+    click.echo(
+        f"Default learning rates: {rates.reward:g} by reward, {rates.supervised:g} supervised, {rates.pairs:g} for pairs"
+    )
 
 
 async def _stages(config: Path, options: dict[str, Any], as_json: bool) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -35,11 +37,18 @@ _REPEATED = {
     "critical": "COLUMN=VALUE",
     "criteria": "TEXT[=WEIGHT]",
 }
-PAIR_RATE = 0.1
-"""Default learning rate of the losses of pairs, as a multiple of that of other supervised training."""
 PAUSED = 1
 """Exit code of a run that the guard paused."""
-_SUPERVISED_ONLY = ("epochs", "batch", "min_reward", "best_of", "test", "test_share", "pairs")
+_SUPERVISED_ONLY = (
+    "epochs",
+    "batch",
+    "min_reward",
+    "best_of",
+    "test",
+    "test_share",
+    "pairs",
+    "pairs_per_task",
+)
 
 
 class _GoingOn(TypedDict):
@@ -121,6 +130,21 @@ def _refuse_truncation(
     "criterion.  [default: rewards; NAME: better]",
 )
 @click.option(
+    "--pairs-per-task",
+    type=click.IntRange(1, 32),
+    help="With --loss dpo or bradley_terry: most pairs of a task by rewards, from the best and the worst run inwards; no run is in two, and "
+    "every task has the same weight.  [default: 1]",
+)
+@click.option(
+    "--sweep",
+    "axes",
+    multiple=True,
+    metavar="SETTING=A,B",
+    help="Train a fork of MODEL with each value of a setting, such as lr=1e-5,3e-5, and compare their held-out scores. Repeatable: all "
+    "combinations.",
+)
+@click.option("-y", "--yes", is_flag=True, help="With --sweep: play any number of combinations.")
+@click.option(
     "--fresh",
     is_flag=True,
     help="Start a new run from the head, without resuming, also where one has finished.",
@@ -139,6 +163,8 @@ def command(
     tasks: str | None,
     file: Path | None,
     source: str | None,
+    axes: tuple[str, ...],
+    yes: bool,
     fresh: bool,
     override_guard: bool,
     as_json: bool,
@@ -147,7 +173,7 @@ def command(
     """Train MODEL on its own rollouts of TASKS (.py, .json, .jsonl, or a folder)."""
     from hud.cli.evaluation.player import parse_settings
     from hud.errors import UsageError
-    from hud.train.config import load_config
+    from hud.train.config import load_config, read_toml
     from hud.train.recipe import is_recipe
 
     values = {"model": model, "tasks": tasks, **options}
@@ -159,13 +185,26 @@ def command(
         for name in ("held_out", "joined", "critical", "track", "criteria")
     }
     values = {name: value for name, value in values.items() if value is not None}
+    if yes and not axes:
+        raise UsageError("--yes goes with --sweep.")
     going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
     if source is not None:
         values = _supervised_values(source, file, values)
+        if axes:
+            return asyncio.run(_sweep_from(source, values, axes, yes, going_on, as_json=as_json))
         return asyncio.run(_learn_from(source, values, going_on, as_json=as_json))
     for name in _SUPERVISED_ONLY:
         if name in values:
             raise UsageError(f"--{name.replace('_', '-')} goes with --from.")
+    if axes:
+        from hud.cli.training.sweep import sweep_settings
+        from hud.train.config import make_config
+
+        if file is not None:
+            values = {**read_toml(file), **values}
+        return asyncio.run(
+            sweep_settings(make_config, values, axes, yes, as_json=as_json, **going_on)
+        )
     if file is not None and is_recipe(file):
         return _follow(file, values, going_on, as_json=as_json)
     config = load_config(file, values)
@@ -297,30 +336,74 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
         out.print("Give the same command again to go on.")
 
 
-async def _learn_from(
-    source: str, values: dict[str, Any], going_on: _GoingOn, *, as_json: bool
-) -> int:
-    """Supervised training on a file's conversations, or on a recorded job's runs."""
-    from hud.cli.training.panel import reporter
+async def _supervised_training(
+    source: str, values: dict[str, Any], *, rate: bool, as_json: bool
+) -> tuple[dict[str, Any], Callable[..., Awaitable[SupervisedReport]]]:
+    """Return the settings of a supervised run with its jobs and, with `rate`, its learning rate, and the training on its data."""
     from hud.client import connect
-    from hud.eval import StopSignal, Taskset
-    from hud.train.supervised.config import make_supervised_config
-    from hud.train.supervised.demonstrations import default_rate, is_file, job_of
+    from hud.eval import Taskset
+    from hud.train.planning.default_rates import default_rates
+    from hud.train.supervised.demonstrations import is_file, job_of
     from hud.train.supervised.supervised_run import learn_from
 
     tasks = Taskset.from_file(values["tasks"]) if "tasks" in values else None
     file = source if is_file(source) else None
     jobs = [await job_of(connect(), source, tasks or ())] if file is None else []
-    if "lr" not in values:
-        values["lr"] = await default_rate(connect(), values["model"])
-        if values.get("loss", "cross_entropy") != "cross_entropy":
-            values["lr"] *= PAIR_RATE
-    config = make_supervised_config({**values, "jobs": jobs})
+    values = {**values, "jobs": jobs}
+    if rate and "lr" not in values:
+        rates = await default_rates(connect(), values["model"])
+        values["lr"] = rates.of(values.get("loss", "cross_entropy"))
+        if not as_json:
+            console().print(rates.note(values["lr"]), markup=False)
+    return values, partial(learn_from, file=file, tasks=tasks)
+
+
+async def _sweep_from(
+    source: str,
+    values: dict[str, Any],
+    axes: tuple[str, ...],
+    yes: bool,
+    going_on: _GoingOn,
+    *,
+    as_json: bool,
+) -> int:
+    """Sweep settings of supervised training."""
+    from hud.cli.training.sweep import sweep_settings
+    from hud.train.supervised.config import make_supervised_config
+
+    rate = not any(axis.startswith("lr=") for axis in axes)
+    values, training = await _supervised_training(source, values, rate=rate, as_json=as_json)
+    return await sweep_settings(
+        make_supervised_config,
+        values,
+        axes,
+        yes,
+        training,
+        data=_identity_of(source),
+        as_json=as_json,
+        **going_on,
+    )
+
+
+def _identity_of(source: str) -> list[str]:
+    """Return the identity of a source of runs, for a fingerprint: a file's includes its content."""
+    file = Path(source)
+    return [source, sha256(file.read_bytes()).hexdigest()] if file.is_file() else [source]
+
+
+async def _learn_from(
+    source: str, values: dict[str, Any], going_on: _GoingOn, *, as_json: bool
+) -> int:
+    """Supervised training on a file's conversations, or on a recorded job's runs."""
+    from hud.cli.training.panel import reporter
+    from hud.eval import StopSignal
+    from hud.train.supervised.config import make_supervised_config
+
+    values, training = await _supervised_training(source, values, rate=True, as_json=as_json)
+    config = make_supervised_config(values)
     stop = StopSignal()
     with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
-        report = await learn_from(
-            config, file=file, tasks=tasks, reporter=shown, stop=stop, **going_on
-        )
+        report = await training(config, reporter=shown, stop=stop, **going_on)
     if as_json:
         print_json({**asdict(report), "interrupted": stop.stopping})
     else:

@@ -76,11 +76,12 @@ router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=READ)
 
 
 class ForkRequest(BaseModel):
-    """Create a model from the head of another."""
+    """Create a model from a checkpoint of another."""
 
     source_model_id: str
     name: str
     config: ModelConfig | None = None
+    checkpoint: str = "head"
 
 
 class Sizes(StrictBody):
@@ -210,7 +211,8 @@ def resolve(registry: Models, secrets: TeamSecrets, model: str) -> dict[str, Any
 
 @router.post("/fork", dependencies=TRAIN)
 def fork(registry: Models, audit: Audit, body: ForkRequest) -> dict[str, Any]:
-    made = registry.fork(body.source_model_id, body.name, config=body.config)
+    checkpoint = registry.tree.find(registry.model(body.source_model_id), body.checkpoint)
+    made = registry.fork(body.source_model_id, body.name, config=body.config, checkpoint=checkpoint)
     audit.note("model forked", made.slug, model_id=made.id, source=body.source_model_id)
     return shown_model(made)
 
@@ -390,6 +392,8 @@ async def rate(
 
 @router.get("/{model_id}/architecture")
 def architecture(registry: Models, model_id: str) -> dict[str, Any]:
+    from hud.engine.pretrained import weight_count  # Imports torch.
+
     model = registry.model(model_id)
     if model.config.provider is not None:
         raise UsageError(f"{model.slug!r} has no weights on this platform: its provider has them.")
@@ -397,6 +401,7 @@ def architecture(registry: Models, model_id: str) -> dict[str, Any]:
     return {
         **asdict(DecoderConfig.from_folder(model.folder)),
         "tower": None if tower is None else asdict(tower),
+        "parameters": weight_count(model.folder),
     }
 
 

@@ -11,8 +11,8 @@ from hud.errors import UsageError
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import TrainConfig
 from hud.train.loop import train
+from hud.train.planning.default_rates import default_rates
 from hud.train.supervised.config import SupervisedConfig
-from hud.train.supervised.demonstrations import default_rate
 from hud.train.supervised.supervised_run import learn_from
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def climb_by_imitation(ladder: Ladder, fork: str, stop: StopSignal) -> tup
         min_reward=standing.mean,
         epochs=config.epochs,
         batch=_IMITATED_BATCH,
-        lr=config.imitation_lr or await default_rate(client, fork),
+        lr=config.imitation_lr or (await default_rates(client, fork)).supervised,
         guard="off",
         **config.shared,
     )

@@ -104,18 +104,7 @@ class HeldOut:
         for score in scores:
             if score.job_id is None or score.step in self._rewards:
                 continue
-            rows: list[_Row] = []
-            total = 1
-            while len(rows) < total:
-                page = await client.get(
-                    f"/v2/jobs/{score.job_id}/traces",
-                    params={"limit": _PAGE, "offset": len(rows)},
-                )
-                if not page["items"]:
-                    break
-                total = page["total"]
-                rows += [_Row(run["slug"], run["attempt"], run["reward"]) for run in page["items"]]
-            self._rewards[score.step] = rewards_by_attempt(rows)
+            self._rewards[score.step] = await rewards_of_job(client, score.job_id)
 
     def _of_set(self, name: str, step: int) -> SetScore | None:
         set_score = _measured(
@@ -131,6 +120,21 @@ class HeldOut:
         return replace(
             set_score, change=change_of(evaluations), recent=recent_change_of(evaluations)
         )
+
+
+async def rewards_of_job(client: Client, job_id: str) -> Rewards:
+    """Return the rewards of a recorded job's runs by task, in the order of attempts."""
+    rows: list[_Row] = []
+    total = 1
+    while len(rows) < total:
+        page = await client.get(
+            f"/v2/jobs/{job_id}/traces", params={"limit": _PAGE, "offset": len(rows)}
+        )
+        if not page["items"]:
+            break
+        total = page["total"]
+        rows += [_Row(run["slug"], run["attempt"], run["reward"]) for run in page["items"]]
+    return rewards_by_attempt(rows)
 
 
 def held_out_sets(

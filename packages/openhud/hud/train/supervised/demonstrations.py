@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hud.client import Client
 from hud.errors import NotFoundError, UsageError
 from hud.exchange.file_import import is_hub_name
-from hud.train.planning.default_rates import is_tiny, original, supervised_rate
+from hud.train.planning.default_rates import is_tiny
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -115,12 +115,6 @@ async def advice_for(client: Client, config: TrainConfig, tasks: Iterable[Task])
         f"{config.model} {random}never solves a task, and runs that all earn the same teach nothing. Have it learn from "
         f"recorded runs first, then train it by reward:{lines}"
     )
-
-
-async def default_rate(client: Client, model: str) -> float:
-    """Return the learning rate of supervised training; see `default_rates`."""
-    row = await client.get("/v2/models/resolve", params={"model": model})
-    return supervised_rate(await original(client, row))
 
 
 def is_random(model: dict[str, Any]) -> bool:

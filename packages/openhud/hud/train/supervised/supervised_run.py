@@ -29,11 +29,12 @@ from hud.train.monitoring.loss_metrics import INITIAL_LOSS, held_out_losses, los
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.trackers import with_trackers
+from hud.train.planning.default_rates import default_rates
 from hud.train.rollouts.held_out import HeldOut, held_out_sets, overlap_note
 from hud.train.rollouts.sampling import Rollouts
 from hud.train.run_journal import over_note
 from hud.train.supervised.config import SupervisedConfig
-from hud.train.supervised.demonstrations import default_rate, is_file
+from hud.train.supervised.demonstrations import is_file
 from hud.train.supervised.examples import (
     TokenizedRuns,
     batch_of,
@@ -43,7 +44,13 @@ from hud.train.supervised.examples import (
 )
 from hud.train.supervised.held_out_loss import HeldOutLoss, split
 from hud.train.supervised.held_out_pairs import HeldOutPairs, PairAccuracy, split_pairs
-from hud.train.supervised.preferences import Pair, Preferences, pairs_of, peoples_pairs
+from hud.train.supervised.preferences import (
+    Pair,
+    Preferences,
+    pairs_of,
+    peoples_pairs,
+    weighted_by_task,
+)
 from hud.train.supervised.recorded_runs import (
     Example,
     examples_of,
@@ -116,14 +123,14 @@ async def warm_up(
 
     Pass `runs`, or a `file` that `import_file` reads, or the id of a `job`, with its `tasks`, whose environments define the tools.
     `batch` is the number of runs
-    per step, `lr` by default that of the model's kind (`default_rate`). Runs below `min_reward` are omitted. Raises `UsageError`
+    per step, `lr` by default that of the model's kind (`default_rates`). Runs below `min_reward` are omitted. Raises `UsageError`
     if no run is left. `learn_from` takes all settings.
     """
     config = SupervisedConfig(
         model=model,
         jobs=[] if job is None else [job],
         epochs=epochs,
-        lr=lr if lr is not None else await default_rate(connect(), model),
+        lr=lr if lr is not None else (await default_rates(connect(), model)).supervised,
         batch=batch,
         min_reward=min_reward,
         lr_schedule=lr_schedule,
@@ -180,10 +187,12 @@ async def learn_from(
     held_out_pairs: list[list[Pair]] = []
     if config.compares:
         if config.criterion is None:
-            every = pairs_of(fitting)
+            every = pairs_of(fitting, config.pairs_per_task)
         else:
             every = await peoples_pairs(client, fitting, config.criterion)
         pairs, held_out_pairs = split_pairs(every, fitting, config)
+        if config.criterion is None:
+            pairs = weighted_by_task(pairs, fitting)
         tested = fitting.part([])
     else:
         fitting, tested = split(fitting, config)
@@ -222,6 +231,8 @@ async def learn_from(
         preferences = Preferences(learner, fitting.payloads) if pairs else None
         if preferences is not None:
             compared = "the best and the worst run of a task"
+            if config.pairs_per_task > 1:
+                compared = f"better and worse runs, at most {config.pairs_per_task} of a task"
             if config.criterion is not None:
                 compared = f"runs that people compared by {config.criterion!r}"
             reporter.note(f"pairs of {compared}: {len(pairs):,}")
