@@ -9,6 +9,7 @@ from hud.agents.agent_kinds import SERVED
 from hud.client import connect, disconnect
 from hud.errors import UsageError
 from hud.eval import StopSignal
+from hud.train.client import TrainingClient
 from hud.train.improvement.config import ImproveConfig
 from hud.train.improvement.ladder import improve
 from hud.train.monitoring.progress import Reporter
@@ -100,3 +101,15 @@ async def test_a_budget_that_holds_no_measurement_is_refused(home):
     assert tight.spent["rollouts"] == 64
     assert [rung.outcome for rung in tight.rungs] == ["skipped"] * 3
     assert tight.promoted == []
+
+
+async def test_a_teacher_with_another_tokenizer_is_refused_before_anything_is_played(home):
+    sizes = {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1}
+    body = {"name": "other", "texts": ["other words"] * 3, "sizes": sizes}
+    await connect().post("/v2/models/create", body)
+    jobs = (await connect().get("/v2/jobs"))["items"]
+    tasks, held_out = splits(14, 12, words=PICKED)[:2]
+    with pytest.raises(UsageError, match="another tokenizer"):
+        await improve(config(teacher="other"), tasks=tasks, held_out=held_out)
+    assert (await connect().get("/v2/jobs"))["items"] == jobs
+    await TrainingClient("writer").open()  # The lease is free.

@@ -29,6 +29,7 @@ from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
 from hud.train.budgeted.budget import SAFETY, Account, Budget, Spent, parse_budget
 from hud.train.budgeted.splits import Splits, splits_of
+from hud.train.client import TrainingClient
 from hud.train.improvement.config import ImproveConfig, RungName
 from hud.train.improvement.measurement import Standing, standing_of
 from hud.train.improvement.plan import PlannedRung, measured_rollouts, planned, reason_to_skip
@@ -79,7 +80,7 @@ async def improve(
     """Improve `config.model` within its budget, continuing the improvement of the same configuration if there is one.
 
     `tasks`, `held_out` and `reflector` replace those of the configuration. Raises `UsageError` for a budget that does not hold the
-    measurement, and for held-out tasks that are trained on.
+    measurement, for held-out tasks that are trained on, and for a teacher that cannot score the model's tokens.
     """
     client, reporter, stop = connect(), reporter or Reporter(), stop or StopSignal()
     splits = splits_of(config, tasks, held_out)
@@ -87,6 +88,8 @@ async def improve(
     config.refuse_unusable(row)
     for other in (*config.against, *([config.teacher] if config.teacher else [])):
         await client.get("/v2/models/resolve", params={"model": other})
+    if config.teacher:
+        await _refuse_other_tokenizer(config.model, config.teacher)
     if runtime is None:
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
@@ -473,3 +476,10 @@ async def bounded(
         yield inner
     finally:
         watcher.cancel()
+
+
+async def _refuse_other_tokenizer(model: str, teacher: str) -> None:
+    """Raise `UsageError` for a teacher that cannot score the model's tokens, before anything is played."""
+    trainer = TrainingClient(model)
+    await trainer.open(alone=True, teacher=teacher)
+    await trainer.close()
