@@ -120,9 +120,10 @@ class Gateway:
             raw = await exchange.body()
             body = Fields({**_parse(raw), **call.fields})
             name = body.needed_text("model")
-            if who.run is not None and call.operation == "turn":
+            if who.run is not None and call.operation in ("turn", "forward"):
                 session = exchange.headers(dialect.session_headers)
                 run_call = await self.runs.begin(who, body.values, session)
+                run_call.forwarded = call.action if call.operation == "forward" else ""
                 run_call.prompt_tokens = len(raw) // BYTES_OF_A_TOKEN
             if who.run is not None:
                 self.limits.admit(who)
@@ -131,15 +132,14 @@ class Gateway:
                 who.team_id, name
             )
             async with exchange.attended():
-                if isinstance(target, ProviderModel) and target.dialect.family == dialect.family:
-                    await self._pass(
-                        exchange, dialect, call, target, raw, body, meter, held, run_call
-                    )
-                elif call.operation == "count":
-                    await self._count(exchange, dialect, body, target)
-                elif call.operation == "forward":
+                passed = await self._passed(
+                    exchange, dialect, call, target, raw, body, meter, held, run_call
+                )
+                if not passed and call.operation == "forward":
                     raise UsageError(f"{target.name!r} {call.refusal}")
-                else:
+                if not passed and call.operation == "count":
+                    await self._count(exchange, dialect, body, target)
+                elif not passed:
                     await self._answer(exchange, dialect, body, target, who, meter, held, run_call)
         except ClientGoneError:
             exchange.status = CLIENT_GONE
@@ -161,32 +161,38 @@ class Gateway:
                 exchange, who, name, target, meter, call.action, time.perf_counter() - started
             )
 
-    async def _pass(
+    async def _passed(
         self,
         exchange: Exchange,
         dialect: Dialect,
         call: RouteCall,
-        target: ProviderModel,
+        target: Target,
         raw: bytes,
         body: Fields,
         meter: Meter,
         held: HeldAnswer,
         run_call: RunCall | None,
-    ) -> None:
-        """Pass a request to a provider of its dialect's family."""
+    ) -> bool:
+        """Pass a request to a provider of its dialect's family; return False for other models, and absent endpoints."""
+        if not isinstance(target, ProviderModel) or target.dialect.family != dialect.family:
+            return False
         bound = None
         if call.operation != "count":
             bound = reserve(meter, dialect, call.action, raw, body.values)
         if run_call is not None:
             exchange.observer = await PassedAnswer.observed(
-                exchange, dialect, body, target, run_call
+                exchange, dialect, body, target, meter, run_call
             )
             stated = dialect.stated_bounds(call.action, body.values)
             bounds = [bound, await run_call.bound_of(stated, target)]
             bound = min((most for most in bounds if most is not None), default=None)
-        await self.passthrough.send(
+        passed = await self.passthrough.send(
             exchange, dialect, target, call.action, raw, body.values, meter, held, bound
         )
+        if not passed:
+            exchange.observer = None
+            meter.begin_again()
+        return passed
 
     async def _list_models(self, exchange: Exchange, name: str | None) -> None:
         """Respond with the models of a team, or with one of them, in the client's dialect."""
@@ -394,8 +400,7 @@ class Gateway:
 
 def _so_far(meter: Meter, call: RunCall, target: Target | None) -> tuple[int, float]:
     """Return the tokens that a call has sampled, estimated where its provider has not said, and its cost in dollars."""
-    sampled = meter.completion_tokens or max(0, meter.guess - call.prompt_tokens)
-    prompt = meter.prompt_tokens or (call.prompt_tokens if meter.guess else 0)
+    prompt, sampled = meter.estimated(call.prompt_tokens)
     cost = None if target is None else target.cost(prompt, sampled)
     return sampled, cost or 0.0
 

@@ -55,11 +55,25 @@ class Meter:
             return None
         return self.budget.reserve(prompt, stated, longest, choices)
 
+    def begin_again(self) -> None:
+        """Give back the reservation of a request that is sent once more, in another dialect."""
+        self.guess = 0
+        if self.budget is not None:
+            self.budget.settle(0)
+
     def count(self, usage: Usage) -> None:
         """Update the counts with those that a provider has sent so far."""
         self.prompt_tokens = usage.prompt_tokens
         self.completion_tokens = usage.completion_tokens
         self.cached_tokens = usage.cached_tokens
+
+    def estimated(self, prompt: int) -> tuple[int, int]:
+        """Return the tokens of the prompt and of the answer so far, estimated where the provider has not said.
+
+        `prompt`: the estimate of the prompt's, which is part of `guess`.
+        """
+        sampled = self.completion_tokens or max(0, self.guess - prompt)
+        return self.prompt_tokens or (prompt if self.guess else 0), sampled
 
     @property
     def charged(self) -> int:

@@ -17,6 +17,7 @@ from yarl import URL
 from hud import exact_json
 from hud.inference.dialects.dialect import Dialect
 from hud.outbound import MOST_ANSWER_BYTES, AddressRefusedError, read_bounded, read_start
+from hud.platform.gateway.absent_endpoints import AbsentEndpoints
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
 from hud.platform.gateway.held_answers import HeldAnswer
@@ -58,6 +59,7 @@ class PassThrough:
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
+        self.absent = AbsentEndpoints()
 
     async def send(
         self,
@@ -70,14 +72,20 @@ class PassThrough:
         meter: Meter,
         held: HeldAnswer,
         bound: int | None = None,
-    ) -> None:
+    ) -> bool:
         """Serve an exchange; `bound`: tokens of an answer, for a request that states no limit.
 
-        Raises `UpstreamError` if the provider is unreachable or refuses the server's key.
+        Return False, with nothing sent to the client, if the provider's server lacks an endpoint of this dialect, which is
+        not the one that every server of the family has. Raises `UpstreamError` if the provider is unreachable or refuses the
+        server's key.
         """
+        endpoint = URL(model.endpoint(action), encoded=True)
+        optional = dialect is not model.dialect
+        if optional and self.absent.remembers(endpoint):
+            return False
         meter.guess = len(raw) // BYTES_OF_A_TOKEN
         body = _body_for(model, dialect, action, raw, values, bound)
-        url = URL(_with_query(model.endpoint(action), exchange.scope["query_string"]), encoded=True)
+        url = URL(_with_query(str(endpoint), exchange.scope["query_string"]), encoded=True)
         headers = {
             key.decode(): value.decode("latin-1")
             for key, value in exchange.scope["headers"]
@@ -96,10 +104,14 @@ class PassThrough:
             async with session.post(
                 url, data=body, headers=headers, allow_redirects=False
             ) as response:
-                if response.status >= 300:
-                    await _pass_error(exchange, dialect, model, response)
-                else:
+                if response.status < 300:
                     await _pass_answer(exchange, dialect, model, response, meter, held)
+                    return True
+                status = response.status
+                if optional and await self.absent.confirm(session, endpoint, headers, status):
+                    return False
+                await _pass_error(exchange, dialect, model, response)
+                return True
         except (aiohttp.ClientError, TimeoutError) as error:
             raise unreachable(model, error) from error
 

@@ -94,7 +94,10 @@ def worst_refusal(
             refusal = exact_json.loads(row.refusal)
         if refusal is None:
             continue
-        overcome = later if refusal["kind"] == "length" else _same(later, row.digest)
+        # A program goes on without the compaction that it was refused, as with a shorter conversation.
+        forwarded = refusal.pop("forwarded", False)
+        by_another = forwarded or refusal["kind"] == "length"
+        overcome = later if by_another else _same(later, row.digest)
         if not overcome:
             standing.append({**refusal, "last": not later})
     standing.sort(key=lambda refusal: _WORST.index(refusal["kind"]))

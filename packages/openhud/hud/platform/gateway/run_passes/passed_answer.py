@@ -13,6 +13,7 @@ from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.server_sent_events import events_in, is_stream
 from hud.inference.retries import AnsweredError, BrokenAnswer, http_trouble, message_of
 from hud.platform.gateway.exchange import Exchange, Observer
+from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.run_passes.run_calls import PricedModel, RunCall
 from hud.trace import AgentStep, Completion, Usage
 
@@ -29,13 +30,20 @@ class PassedAnswer:
     exchange: Exchange
     call: RunCall
     model: PricedModel
+    meter: Meter
     wire: WireRequest | None
-    """Reader of the answer; None: the request has parts that this server does not read."""
+    """Reader of the answer; None: it is no turn, or the request has parts that this server does not read."""
     parts: list[bytes] = field(default_factory=list)
 
     @classmethod
     async def observed(
-        cls, exchange: Exchange, dialect: Dialect, body: Fields, model: PricedModel, call: RunCall
+        cls,
+        exchange: Exchange,
+        dialect: Dialect,
+        body: Fields,
+        model: PricedModel,
+        meter: Meter,
+        call: RunCall,
     ) -> Observer:
         """Return the observer of the answer to a request."""
         wire = None
@@ -43,10 +51,11 @@ class PassedAnswer:
         try:
             request = dialect.codec.read(body)
             request = await call.note(request)
-            wire = None if codec is None else codec.request(model.name, request)
+            if codec is not None and not call.forwarded:
+                wire = codec.request(model.name, request)
         except _UNREADABLE:
             pass
-        return cls(exchange, call, model, wire).take
+        return cls(exchange, call, model, meter, wire).take
 
     async def take(self, data: bytes, last: bool) -> None:
         """Take a part of the answer; record the call at its end."""
@@ -69,10 +78,11 @@ class PassedAnswer:
         if turn is None:
             extra = {**self.call.extra(0), "unread": True}
             return AgentStep(
-                model=self.model.name, usage=Usage(), started_at=self.call.started, extra=extra
+                model=self.model.name,
+                usage=self._priced(Usage()),
+                started_at=self.call.started,
+                extra=extra,
             )
-        usage = turn.usage
-        cost = self.model.cost(usage.prompt_tokens, usage.completion_tokens)
         return AgentStep(
             content=turn.content,
             reasoning=turn.reasoning,
@@ -80,10 +90,21 @@ class PassedAnswer:
             finish_reason=turn.finish_reason,
             refusal=turn.refusal,
             model=self.model.name,
-            usage=usage.model_copy(update={"cost_usd": usage.cost_usd if cost is None else cost}),
+            usage=self._priced(turn.usage),
             citations=turn.citations,
             started_at=self.call.started,
             extra=self.call.extra(0),
+        )
+
+    def _priced(self, usage: Usage) -> Usage:
+        """Return an answer's usage with its cost; where none was read, the counts of its meter."""
+        prompt, sampled = usage.prompt_tokens, usage.completion_tokens
+        if not sampled:
+            prompt, sampled = self.meter.estimated(self.call.prompt_tokens)
+        cost = self.model.cost(prompt, sampled)
+        counts = {"prompt_tokens": prompt, "completion_tokens": sampled}
+        return usage.model_copy(
+            update={**counts, "cost_usd": usage.cost_usd if cost is None else cost}
         )
 
     def _completion(self, answer: bytes) -> Completion | None:

@@ -76,6 +76,8 @@ class RunCall:
         self.name = name
         """Name of the model in the program's request."""
         self.side = grant.is_side_call(name)
+        self.forwarded = ""
+        """Endpoint of a call that providers alone have, such as `responses/compact`: a side call, whose tokens count."""
         self.session: dict[str, str] = {}
         """Headers by which the program names the session or the agent of the call."""
         self.ending = False
@@ -114,9 +116,11 @@ class RunCall:
     async def bound_of(self, stated: StatedBounds, target: PricedModel) -> int | None:
         """Return the most tokens of each answer of a request that is passed on; None: those that it states."""
         limits = [stated.tokens, None if self.side else self.grant.sampling.get("max_tokens")]
+        if not stated.settable:
+            limits = [LONGEST_ANSWER]
         wanted = min((limit for limit in limits if limit is not None), default=None)
         most = await self._owner.reserve(self, wanted, stated.answers, target)
-        return None if most == stated.tokens else most
+        return None if most == stated.tokens or not stated.settable else most
 
     async def note(
         self, request: GenerationRequest, *, restoring: bool = False
@@ -126,7 +130,10 @@ class RunCall:
         `restoring`: with these answers as they were sampled, and the ids that its prompt continues.
         """
         conversation = await self._owner.conversation(self)
-        self._results = [packed_step(step) for step in conversation.results(request.messages)]
+        # A request that was passed on, and is translated since its provider lacks the endpoint, is noted twice.
+        self._results += [packed_step(step) for step in conversation.results(request.messages)]
+        if self.forwarded:
+            return request
         read = self._read = conversation.read(request)
         self._response, self._tools = request.response_id, bool(request.offered)
         if not restoring:
@@ -201,7 +208,8 @@ class RunCall:
     async def refused_as(self, refusal: Refusal) -> None:
         """Record that a call was refused."""
         kind = "length" if refusal.too_long else "infrastructure"
-        await self._refuse({"kind": kind, "status": refusal.status, "message": refusal.message})
+        noted = {"kind": kind, "status": refusal.status, "message": refusal.message}
+        await self._refuse({**noted, "forwarded": True} if self.forwarded else noted)
 
     async def _refuse(self, noted: dict[str, Any]) -> None:
         self._last = CallOutcome("refused", refusal=noted)
@@ -269,8 +277,10 @@ class RunCall:
             extra["session"] = self.session
         if self._overrides:
             extra["overridden"] = self._overrides
-        if self.side:
+        if self.side or self.forwarded:
             extra["side_call"] = True
+        if self.forwarded:
+            extra["endpoint"] = self.forwarded
         return extra
 
 
