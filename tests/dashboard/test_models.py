@@ -139,6 +139,36 @@ async def test_the_tree_is_drawn_newest_first_with_the_head_marked(platform, web
     assert "<path d=" in text
 
 
+async def test_labels_of_a_checkpoint_are_on_its_page_which_takes_more(keyed):
+    team = Teams(keyed.store).default().id
+    model = make_model(keyed, team=team)
+    first = made(keyed, model, 1)
+    second = made(keyed, model, 2, first)
+    async with sign_in(keyed, "run") as member:
+        form = {"kind": "checkpoint", "subject": first, "name": "best", "value": "0.5"}
+        form |= {"note": "<b>short</b> answers", "back": f"/models/m?checkpoint={first}#labels"}
+        answer = await member.post("/labels", data=form)
+        assert answer.headers["location"] == f"/models/m?checkpoint={first}#labels"
+        page = (await member.get("/models/m", params={"checkpoint": first})).text
+        assert "<b>best</b> 0.500" in page
+        assert "&lt;b&gt;short&lt;/b&gt; answers" in page
+        # The form of the page labels its checkpoint.
+        assert f'name="kind" value="checkpoint"><input type="hidden" name="subject" value="{first}"' in page  # fmt: skip
+        assert f'name="back" value="/models/m?checkpoint={first}#labels"' in page
+        (label,) = (await member.get(f"/models/m.json?checkpoint={first}")).json()["labels"]
+        assert (label["name"], label["value"], label["kind"]) == ("best", 0.5, "checkpoint")
+        assert (await member.get(f"/models/m.json?checkpoint={second}")).json()["labels"] == []
+        assert (await member.get("/models/m.json?checkpoint=base")).json()["labels"] == []
+        assert 'action="/labels"' not in (await member.get("/models/m?checkpoint=base")).text
+        form = {"back": f"/models/m?checkpoint={first}"}
+        await member.post(f"/labels/{label['id']}/remove", data=form)
+        assert (await member.get(f"/models/m.json?checkpoint={first}")).json()["labels"] == []
+    async with sign_in(keyed, "read") as reader:
+        page = (await reader.get("/models/m", params={"checkpoint": first})).text
+        assert 'action="/labels"' not in page
+        assert "No label yet." in page
+
+
 async def test_the_versions_of_a_prompt_are_on_the_models_page(platform, web):
     model = make_model(platform)
     tree = platform.registry.tree

@@ -11,6 +11,7 @@ from tests.dashboard.recorded import record
 from hud.errors import UsageError
 from hud.platform.access.teams import Teams
 from hud_dashboard.bundle.folder import export_job
+from hud_dashboard.queries import saved_views
 
 
 def traces_of(platform, job):
@@ -114,6 +115,25 @@ async def test_a_list_with_its_filters_is_saved_under_a_name(keyed):
             assert (await foreign.post(f"/views/{view['id']}/remove")).status_code == 404
         assert (await member.post(f"/views/{view['id']}/remove")).headers["location"] == "/jobs"
         assert (await member.get("/jobs.json")).json()["views"] == []
+
+
+async def test_a_team_has_so_many_views_and_no_more(keyed, monkeypatch):
+    monkeypatch.setattr(saved_views, "MOST_VIEWS", 2)
+    other = Teams(keyed.store).find_or_create("other").id
+
+    async def save(person, name):
+        form = {"name": name, "address": "/jobs?status=failed"}
+        return (await person.post("/views", data=form)).status_code
+
+    async with (
+        sign_in(keyed, "run") as member,
+        sign_in(keyed, "run", team=other) as foreign,
+    ):
+        assert [await save(member, name) for name in "abc"] == [303, 303, 400]
+        assert await save(foreign, "c") == 303
+        (view, _) = (await member.get("/jobs.json")).json()["views"]
+        await member.post(f"/views/{view['id']}/remove")
+        assert await save(member, "c") == 303
 
 
 async def test_a_list_is_a_csv_file_of_all_its_pages(web, platform):

@@ -22,6 +22,7 @@ from hud.platform.serving.token_engine import EngineDownError
 from hud.train.monitoring.loss_metrics import loss_per_token
 from hud_dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud_dashboard.queries.model_tree import HEIGHT, rows_of, width_of
+from hud_dashboard.queries.subject_labels import labels_of
 
 router = Pages()
 ROWS_PER_PAGE = 100
@@ -116,6 +117,7 @@ def model(
         ],
         "prompt": registry.tree.system_prompt(record.head_checkpoint_id),
         "selected": _selected(registry, record, nodes, selected, scores),
+        "labels": labels_of(registry.store, launching.who.team_id, "checkpoint", selected or ""),
         "asked": bool(checkpoint),
         "runs": [
             {name: run[name] for name in ("id", "status", "next_step", "created_at")}

@@ -17,6 +17,7 @@ LISTS = ("/jobs", "/search")
 LONGEST_NAME = 60
 LONGEST_ADDRESS = 2_000
 MOST_VIEWS = 100
+"""Views of a team."""
 
 
 def saved_views(store: Store, team: str, path: str) -> list[dict[str, str]]:
@@ -30,12 +31,21 @@ def saved_views(store: Store, team: str, path: str) -> list[dict[str, str]]:
 
 
 def save_view(store: Store, team: str, name: str, address: str) -> None:
-    """Save a list's address. Raises `ConflictError` for a name that is taken, and `UsageError` for no list or no name."""
+    """Save a list's address.
+
+    Raises `ConflictError` for a name that is taken, and `UsageError` for no list, for no name, and where the team has
+    `MOST_VIEWS`.
+    """
     parsed = urlsplit(address)
     if parsed.scheme or parsed.netloc or parsed.path not in LISTS or not parsed.query:
         raise UsageError(f"A view is a list with filters, of {' or '.join(LISTS)}.")
     if not 0 < len(name.strip()) <= LONGEST_NAME or len(address) > LONGEST_ADDRESS:
         raise UsageError(f"A view needs a name of at most {LONGEST_NAME} characters.")
+    views = tables.saved_views
+    if store.value(sa.select(sa.func.count()).where(views.c.team_id == team)) >= MOST_VIEWS:
+        raise UsageError(
+            f"A team has at most {MOST_VIEWS} saved views; remove one that nobody uses."
+        )
     row = {
         "id": new_id(),
         "team_id": team,
