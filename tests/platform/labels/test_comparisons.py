@@ -1,6 +1,7 @@
 """Comparisons of runs over the routes and the page: append-only, shown in random order, and counted by majority."""
 
 import pytest
+import sqlalchemy as sa
 from tests.dashboard.conftest import browse
 from tests.dashboard.recorded import record
 from tests.platform.labels.test_labels import keyed, platform, say, traces_of
@@ -8,6 +9,8 @@ from tests.platform.labels.test_labels import keyed, platform, say, traces_of
 from hud.errors import UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.labels.comparisons import Comparisons, comparison_agreement, preferred
+from hud.platform.labels.datasets import compared_pairs
+from hud.platform.store import tables
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
 
@@ -164,6 +167,38 @@ async def test_the_page_shows_all_pairs_of_each_task_once_without_rewards_and_in
         for wrong in ({"text": "toll:x"}, {"name": "X"}):
             shown = (await client.get("/review/pairs.json", params=wrong)).json()
             assert shown["problem"] is not None
+
+
+def test_compared_runs_become_pairs_of_preferences(platform):
+    traces = traces_of(platform, record(platform, "Evening", {"a": [0.0, 1.0, 1.0, 1.0, 1.0]}, task=TASK))  # fmt: skip
+    prompts = ["Buy a kettle"] * 3 + ["Buy a pot", "Buy a kettle"]
+    for number, (trace, prompt) in enumerate(zip(traces, prompts, strict=True)):
+        ingest(platform.store, say(trace, f"answer {number}", prompt), LOCAL_TEAM)
+    with platform.store.begin() as connection:
+        private = tables.runs.c.trace_id == traces[4]
+        connection.execute(sa.update(tables.runs).where(private).values(may_train=False))
+    comparisons = compared(
+        platform,
+        traces,
+        {"ana": ("left", "right", "left", "left"), "bo": ("left", "tie", "left", "left")},
+    )
+    pairs = compared_pairs(comparisons, "better")
+    prompt = [{"role": "user", "content": "Buy a kettle"}]
+    answers = [[{"role": "assistant", "content": f"answer {number}"}] for number in range(3)]
+    # The fourth run has another prompt, and the fifth may not be trained on.
+    assert sorted(pairs, key=lambda pair: pair["votes"]) == [
+        {"prompt": prompt, "chosen": answers[2], "rejected": answers[0], "votes": [1, 0]},
+        {"prompt": prompt, "chosen": answers[0], "rejected": answers[1], "votes": [2, 0]},
+    ]
+    assert compared_pairs(comparisons, "politer") == []
+
+
+async def test_the_route_of_compared_pairs_refuses_bounds_of_labels(platform):
+    query = {"name": "better", "to": "comparisons"}
+    async with browse(platform.app) as client:
+        assert (await client.get("/v2/labels/dataset", params=query)).json()["items"] == []
+        refused = await client.get("/v2/labels/dataset", params={**query, "least": 1})
+        assert (refused.status_code, "comparisons have none" in refused.text) == (400, True)
 
 
 async def test_the_page_says_where_nothing_of_a_run_differs(platform):

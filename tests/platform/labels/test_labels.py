@@ -2,6 +2,7 @@
 
 import orjson
 import pytest
+import sqlalchemy as sa
 from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
 
@@ -13,7 +14,7 @@ from hud.platform.labels.agreement import agreement, alpha, kappa
 from hud.platform.labels.calibration import best_threshold, held_out
 from hud.platform.labels.datasets import dataset
 from hud.platform.labels.labels import Labels
-from hud.platform.store import records
+from hud.platform.store import records, tables
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace.recording.journal import encode_event
@@ -172,10 +173,10 @@ async def test_a_review_shows_one_run_after_another_until_all_are_labelled(platf
             assert (await client.post("/labels", data=form)).headers["location"] == "/jobs"
 
 
-def say(trace, text):
+def say(trace, text, prompt="Buy a kettle"):
     """Return the lines of a run's steps: a prompt, and an answer."""
     steps = (
-        {"source": "user", "messages": [{"role": "user", "content": "Buy a kettle"}]},
+        {"source": "user", "messages": [{"role": "user", "content": prompt}]},
         {"source": "agent", "content": text},
     )
     return b"".join(
@@ -208,6 +209,13 @@ def test_labels_become_tasks_conversations_and_preferences(platform, monkeypatch
     labels.put("run", traces[1], "correct", "bo", 1.0, None)
     (pair,) = dataset(labels, "correct", "preferences", None, None)
     assert pair["values"] == [1, 0.5]
+    with platform.store.begin() as connection:
+        private = tables.runs.c.trace_id == traces[2]
+        connection.execute(sa.update(tables.runs).where(private).values(may_train=False))
+    (pair,) = dataset(labels, "correct", "preferences", None, None)
+    assert pair["rejected"][0]["content"] == "answer 0.0"
+    assert len(dataset(labels, "correct", "sft", None, None)) == 2
+    assert len(dataset(labels, "correct", "taskset", None, None)) == 1
     monkeypatch.setattr(datasets, "MOST_BYTES", 100)
     with pytest.raises(UsageError, match="Take fewer"):
         dataset(labels, "correct", "sft", None, None)

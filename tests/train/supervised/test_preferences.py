@@ -198,7 +198,7 @@ def rated(*groups):
     """Runs with rewards; each group is those of one task."""
     return SimpleNamespace(
         examples=[
-            SimpleNamespace(reward=reward, task=SimpleNamespace(key=task))
+            SimpleNamespace(reward=reward, task=SimpleNamespace(key=task), pair=None)
             for task, rewards in enumerate(groups)
             for reward in rewards
         ]

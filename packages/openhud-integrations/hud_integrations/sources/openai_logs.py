@@ -1,9 +1,10 @@
-"""The source `openai`: logs of requests and answers, and arrays of messages.
+"""The source `openai`: logs of requests and answers, arrays of messages, and pairs of preferences.
 
 A row is one call, `{"request": {"messages": ...}, "response": {"choices": ...}}` (or `input` and `output`, and the Responses API's
 bodies), or one conversation, `{"messages": [...]}`, or `{"conversations": [...]}` in ShareGPT's form. A conversation may have `tools`,
 and a `weight` of 0 on turns that are not trained on. A file that is an array of messages is one conversation. Calls are linked to runs
-by the messages that they repeat.
+by the messages that they repeat. A row with `chosen` and `rejected`, and a `prompt` where they do not repeat it, is two runs of one
+prompt, with the rewards 1 and 0 (as https://huggingface.co/docs/trl/dataset_formats describes it).
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from hud import exact_json
 from hud.errors import UsageError
 from hud.exchange import ForeignRun, RunSource
-from hud.exchange.supervision import TOOL_SPECS
+from hud.exchange.supervision import PAIR, TOOL_SPECS, WEIGHT
 from hud.trace import ChatMessage
 from hud.trace.recorded_time import now
 from hud.trace.steps import Usage
@@ -30,12 +32,16 @@ _ANSWERS = ("response", "output", "completion")
 _REWARDS = ("reward", "score")
 _MESSAGES = ("messages", "input", "prompt")
 _CONVERSATIONS = ("messages", "conversations")
+_SIDES = {"chosen": 1.0, "rejected": 0.0}
+"""Fields of a pair of preferences, with the rewards of their runs."""
 
 
 def is_log(path: Path) -> bool:
-    """Return whether the first rows of a file are calls or conversations."""
+    """Return whether the first rows of a file are calls, conversations or pairs."""
     rows = leading_rows(path)
-    return bool(rows) and all(_is_call(row) or _is_conversation(row) for row in rows[:3])
+    return bool(rows) and all(
+        _is_call(row) or _is_conversation(row) or _is_pair(row) for row in rows[:3]
+    )
 
 
 def read_log(path: Path) -> Iterator[ForeignRun]:
@@ -61,9 +67,10 @@ def read_rows(
         identifier = name if repeated[name] == 1 else f"{name}:{repeated[name]}"
         if _is_call(row):
             calls.add(_call_of(row, identifier))
-        elif _is_conversation(row):
+        elif _is_conversation(row) or _is_pair(row):
             try:
-                yield _conversation(row, identifier)
+                both = _is_pair(row)
+                yield from _pair(row, identifier) if both else [_conversation(row, identifier)]
             except UsageError as error:
                 raise UsageError(f"Row {number} of {source}: {error}") from error
         else:
@@ -121,6 +128,10 @@ def _is_conversation(row: dict[str, Any]) -> bool:
     )
 
 
+def _is_pair(row: dict[str, Any]) -> bool:
+    return all(isinstance(row.get(side), str | list) for side in _SIDES)
+
+
 def _request(row: dict[str, Any]) -> dict[str, Any] | None:
     request = _first(row, _REQUESTS)
     request = {"messages": request} if isinstance(request, list | str) else request or row
@@ -149,15 +160,49 @@ def _call_of(row: dict[str, Any], identifier: str) -> ModelCall:
 
 
 def _conversation(row: dict[str, Any], identifier: str) -> ForeignRun:
+    messages = read_messages(_first(row, _CONVERSATIONS) or [row])
+    return _run_of(row, identifier, messages).run(reward=_reward(row))
+
+
+def _pair(row: dict[str, Any], identifier: str) -> Iterator[ForeignRun]:
+    """Yield the better and the worse run of a pair. Raises `UsageError` for texts without a prompt."""
+    prompt = read_messages(row.get("prompt") or [])
+    sides = [_answer(row[side]) for side in _SIDES]
+    if all(messages and messages[0]["role"] != "assistant" for messages in sides):
+        # Both repeat the prompt.
+        equal = takewhile(lambda both: both[0] == both[1], zip(*sides, strict=False))
+        prompt = [first for first, _ in equal]
+        sides = [messages[len(prompt) :] for messages in sides]
+    if not prompt or not all(sides):
+        raise UsageError(
+            "a pair of preferences has a prompt, and two answers to it: prompt, chosen and rejected."
+        )
+    context = [
+        {**message, WEIGHT: 0} if message["role"] == "assistant" else message for message in prompt
+    ]
+    for (side, reward), answer in zip(_SIDES.items(), sides, strict=True):
+        conversation = _run_of(row, f"{identifier}:{side}", [*context, *answer])
+        conversation.extra[PAIR] = identifier
+        yield conversation.run(reward=reward)
+
+
+def _answer(side: str | list[Any]) -> list[ChatMessage]:
+    """Return the messages of a side of a pair; a text is an answer."""
+    return read_messages(
+        [{"role": "assistant", "content": side}] if isinstance(side, str) else side
+    )
+
+
+def _run_of(row: dict[str, Any], identifier: str, messages: list[ChatMessage]) -> Conversation:
+    """Return messages as a conversation, with the system prompt, the tools, the model and the time of its row."""
     tools = [tool.model_dump() for tool in read_tools(row.get("tools"))]
     conversation = Conversation(identifier, {TOOL_SPECS: tools} if tools else {})
     at = time_of(row.get("timestamp", row.get("created_at")))
     system = row.get("system")
     opening = read_messages([{"role": "system", "content": system}]) if system else []
-    messages = read_messages(_first(row, _CONVERSATIONS) or [row])
     conversation.add([*opening, *messages], at or now())
     conversation.model = row.get("model")
-    return conversation.run(reward=_reward(row))
+    return conversation
 
 
 def _reward(row: dict[str, Any]) -> float | None:

@@ -7,6 +7,8 @@ from hud.trace import AgentStep, ChatMessage, Step, ToolStep, Trace
 
 TOOL_SPECS = "tool_specs"
 """In a run's `extra`: the tools of its prompts, as dumps of `ToolSpec`, where no environment defines them."""
+PAIR = "pair"
+"""In a run's `extra`: the pair of a better and a worse run that it is one of, where a data set has it as one row."""
 WEIGHT = "weight"
 """In a turn's `extra`, and in an assistant's message: 0 for a turn that is context, and not trained on."""
 

@@ -48,15 +48,15 @@ import click
 @click.option(
     "--dataset",
     metavar="NAME",
-    help="Write a data set of the runs with this label, one JSON object a line.",
+    help="Write a data set of the runs with this label, or compared by this criterion, one JSON object a line.",
 )
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["taskset", "sft", "preferences"]),
+    type=click.Choice(["taskset", "sft", "preferences", "comparisons"]),
     default="sft",
     show_default=True,
-    help="With --dataset: tasks, conversations, or pairs of runs of one task.",
+    help="With --dataset: tasks, conversations, pairs of runs of one task by their label, or pairs that people compared.",
 )
 @click.option("--least", type=float, help="With --dataset: least mean value of a run's label.")
 @click.option("--most", type=float, help="With --dataset: largest mean value of a run's label.")
@@ -246,6 +246,11 @@ async def _dataset(wanted: dict[str, Any]) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = (await connect().get("/v2/labels/dataset", params=wanted))["items"]
     if not rows:
+        if wanted["to"] == "comparisons":
+            raise UsageError(
+                f"People prefer no run over another one with the same prompt by {wanted['name']!r}: hud label --comparisons NAME "
+                "shows what they compared."
+            )
         raise UsageError(
             f"No run has the label {wanted['name']!r} with such values, or no two runs of a task differ in it: hud label lists labels."
         )

@@ -1,4 +1,4 @@
-"""Data sets of labelled runs: their tasks, conversations to imitate, and pairs of preferences."""
+"""Data sets of runs that people labelled or compared: their tasks, conversations to imitate, and pairs of preferences."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from hud import exact_json
 from hud.errors import UsageError
+from hud.platform.labels.comparisons import Comparisons, preferred
 from hud.platform.labels.labels import Labels
 from hud.platform.store import records
 from hud.trace.trajectory_export import trajectory_line
 
-Form = Literal["taskset", "sft", "preferences"]
+Form = Literal["taskset", "sft", "preferences", "comparisons"]
 MOST_RUNS = 5_000
 """Labelled runs of one data set, those with the newest labels."""
 MOST_LABELS = 100_000
@@ -43,7 +44,8 @@ def dataset(
     - `preferences`: `prompt`, `chosen` and `rejected` of two runs of one task with one prompt and different values, each run at
       most once; the best is paired with the worst
 
-    Raises `UsageError` where the runs have more than `MOST_BYTES` together.
+    Runs that may not be trained on, by the policy of their source, are in tasksets only. Raises `UsageError` where the runs
+    have more than `MOST_BYTES` together.
     """
     values: defaultdict[str, list[float]] = defaultdict(list)
     for trace_id, value in labels.values(name, MOST_LABELS):
@@ -54,17 +56,10 @@ def dataset(
         for trace, value in means.items()
         if (least is None or value >= least) and (most is None or value <= most)
     ]
-    rated, size = [], 0
-    for trace_id in wanted[:MOST_RUNS]:
-        row, row_size = _rated(labels, trace_id, means[trace_id])
-        rated.append(row)
-        size += row_size
-        if size > MOST_BYTES:
-            raise UsageError(
-                f"The runs of this data set have more than {MOST_BYTES >> 20} MiB together. Take fewer: set least or most."
-            )
+    rated = _rated(labels, {trace: means[trace] for trace in wanted[:MOST_RUNS]})
     if form == "taskset":
         return _tasks(rated)
+    rated = [row for row in rated if row.run["may_train"] is not False]
     if form == "sft":
         return [
             {"messages": row.prompt + row.completion, "value": row.value}
@@ -74,15 +69,45 @@ def dataset(
     return _pairs(rated)
 
 
-def _rated(labels: Labels, trace_id: str, value: float) -> tuple[_Rated, int]:
-    """Return a labelled run, and the size of its line in an export."""
-    run = records.find_run(labels.store, labels.team, trace_id)
-    trace = records.whole_trace(labels.store, run)
-    written = trajectory_line(run, trace, None)
-    line = exact_json.loads(written)
-    count = len(line["messages"]) - len(line["completion"])
-    row = _Rated(value, run, line["messages"][:count], line["completion"])
-    return row, len(written)
+def compared_pairs(comparisons: Comparisons, name: str) -> list[dict[str, Any]]:
+    """Return each two runs of which most people prefer one by a criterion: `prompt`, `chosen`, `rejected`, and the `votes` for and
+    against.
+
+    Pairs are left out whose runs have different prompts, no answer, or may not be trained on, and those beyond `MOST_RUNS` runs.
+    Raises as `dataset`.
+    """
+    votes = preferred(comparisons, name)
+    traces = dict.fromkeys(trace for row in votes for trace in (row["better"], row["worse"]))
+    rated = _rated(comparisons, dict.fromkeys(list(traces)[:MOST_RUNS], 0.0))
+    by_trace = {
+        row.run["trace_id"]: row
+        for row in rated
+        if row.completion and row.run["may_train"] is not False
+    }
+    pairs = []
+    for row in votes:
+        better, worse = by_trace.get(row["better"]), by_trace.get(row["worse"])
+        if better is not None and worse is not None and better.prompt == worse.prompt:
+            pairs.append({**_pair(better, worse), "votes": [row["for"], row["against"]]})
+    return pairs
+
+
+def _rated(owner: Labels | Comparisons, values: dict[str, float]) -> list[_Rated]:
+    """Return runs with their values, by trace id. Raises `UsageError` where they have more than `MOST_BYTES` together."""
+    rated, size = [], 0
+    for trace_id, value in values.items():
+        run = records.find_run(owner.store, owner.team, trace_id)
+        trace = records.whole_trace(owner.store, run)
+        written = trajectory_line(run, trace, None)
+        size += len(written)
+        if size > MOST_BYTES:
+            raise UsageError(
+                f"The runs of this data set have more than {MOST_BYTES >> 20} MiB together. Take fewer: set least or most."
+            )
+        line = exact_json.loads(written)
+        count = len(line["messages"]) - len(line["completion"])
+        rated.append(_Rated(value, run, line["messages"][:count], line["completion"]))
+    return rated
 
 
 def _tasks(rated: list[_Rated]) -> list[dict[str, Any]]:
@@ -104,12 +129,9 @@ def _pairs(rated: list[_Rated]) -> list[dict[str, Any]]:
         ordered = sorted(rows, key=lambda row: -row.value)
         for best, worst in zip(ordered[: len(ordered) // 2], reversed(ordered), strict=False):
             if best.value > worst.value:
-                pairs.append(
-                    {
-                        "prompt": best.prompt,
-                        "chosen": best.completion,
-                        "rejected": worst.completion,
-                        "values": [best.value, worst.value],
-                    }
-                )
+                pairs.append({**_pair(best, worst), "values": [best.value, worst.value]})
     return pairs
+
+
+def _pair(better: _Rated, worse: _Rated) -> dict[str, Any]:
+    return {"prompt": better.prompt, "chosen": better.completion, "rejected": worse.completion}

@@ -2,7 +2,7 @@
 
 GET /v2/labels   POST /v2/labels   DELETE /v2/labels/{id}   GET /v2/labels/agreement?name=NAME
 GET /v2/labels/calibration?name=NAME&grader=GRADER
-GET /v2/labels/dataset?name=NAME&to=taskset|sft|preferences
+GET /v2/labels/dataset?name=NAME&to=taskset|sft|preferences|comparisons
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
+from hud.errors import UsageError
 from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
 from hud.platform.dependencies import (
@@ -26,7 +27,8 @@ from hud.platform.dependencies import (
 )
 from hud.platform.labels.agreement import GRADER, agreement
 from hud.platform.labels.calibration import calibration
-from hud.platform.labels.datasets import Form, dataset
+from hud.platform.labels.comparisons import Comparisons
+from hud.platform.labels.datasets import Form, compared_pairs, dataset
 from hud.platform.labels.labels import Kind, Labels
 
 router = APIRouter(prefix="/v2/labels", tags=["labels"], dependencies=READ)
@@ -103,8 +105,16 @@ def get_dataset(
     least: float | None = None,
     most: float | None = None,
 ) -> dict[str, Any]:
-    """A data set of the runs whose mean value of a label is within bounds: tasks, conversations, or pairs of preferences."""
-    items = dataset(labels, name, to, least, most)
+    """A data set of the runs whose mean value of a label is within bounds: tasks, conversations, or pairs of preferences.
+
+    `comparisons`: the pairs that people compared by the criterion `name`; they have no value.
+    """
+    if to != "comparisons":
+        items = dataset(labels, name, to, least, most)
+    elif least is not None or most is not None:
+        raise UsageError("least and most bound the values of labels; comparisons have none.")
+    else:
+        items = compared_pairs(Comparisons(labels.store, labels.team), name)
     return {"items": items, "total": len(items)}
 
 

@@ -64,12 +64,14 @@ def pair_term(beta: float, better: tuple[float, float], worse: tuple[float, floa
 def pairs_of(runs: TokenizedRuns, most: int = 1) -> list[Pair]:
     """Return at most `most` pairs of each task with rewards that differ: best and worst run, second best and second worst, ...
 
-    No run is in two pairs, so that n runs have at most n // 2; of equals, the earlier run comes first. Raises `UsageError` without any.
+    No run is in two pairs, so that n runs have at most n // 2; of equals, the earlier run comes first. Rows of a data set of
+    preferences are pairs by themselves. Raises `UsageError` without any.
     """
     by_task: dict[object, list[tuple[float, int]]] = {}
     for place, example in enumerate(runs.examples):
         if example.reward is not None:
-            by_task.setdefault(task_key(example), []).append((example.reward, place))
+            key = (task_key(example), example.pair)
+            by_task.setdefault(key, []).append((example.reward, place))
     pairs = []
     for rated in by_task.values():
         best_first = sorted(rated, key=lambda run: (-run[0], run[1]))

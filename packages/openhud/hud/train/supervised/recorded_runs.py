@@ -13,7 +13,7 @@ from hud.client import Client
 from hud.client.recorded_traces import full_traces
 from hud.environment.templates.task_identity import TaskIdentity
 from hud.eval.results.failure_causes import FailedRun
-from hud.exchange.supervision import TOOL_SPECS
+from hud.exchange.supervision import PAIR, TOOL_SPECS
 from hud.trace import (
     ToolSpec,
     Trace,
@@ -43,6 +43,8 @@ class Example:
     """True for a run of another system: its conversation is learned from without a reward, too."""
     may_train: bool = True
     """False: excluded by the policy of its source."""
+    pair: str | None = None
+    """Pair of a data set of preferences that it is one run of."""
 
 
 def examples_of(runs: Sequence[Run]) -> list[Example]:
@@ -73,7 +75,8 @@ async def recorded_examples(
     async for full in full_traces(client, trace_ids):
         run, trace = full["run"], parse_trace(full["trace"])
         task = run.get("task") or {}
-        own = [ToolSpec.model_validate(tool) for tool in (run["extra"] or {}).get(TOOL_SPECS, ())]
+        extra = run["extra"] or {}
+        own = [ToolSpec.model_validate(tool) for tool in extra.get(TOOL_SPECS, ())]
         examples.append(
             Example(
                 trace,
@@ -83,6 +86,7 @@ async def recorded_examples(
                 _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"]),
                 run["source"] is not None,
                 run["may_train"] is not False,
+                extra.get(PAIR),
             )
         )
         reporter.run_ended(run["reward"])
