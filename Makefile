@@ -8,7 +8,7 @@ PRODUCT := $(VENV)/.product
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-null demo-tiny demo-pixels demo-program demo-hierarchy lab test test-all test-integration chaos check docs bench clean format
+.PHONY: help setup demo demo-null demo-tiny demo-pixels demo-program demo-hierarchy lab test test-all test-integration test-newest chaos check docs bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -71,6 +71,11 @@ test-integration:  ## Test an integration with the real package: make test-integ
 	@scripts/setup-integration $(NAME)
 	@OMP_NUM_THREADS=1 HUD_TEST_VLLM=$${HUD_TEST_VLLM:-$(CURDIR)/.venv-integrations/vllm/bin/python} \
 		$(INTEGRATION)/bin/python -m pytest tests/integrations/$(NAME)
+
+test-newest:  ## Test an integration with the newest versions of its packages: make test-newest NAME=programs
+	@scripts/setup-integration --newest $(NAME)
+	@OMP_NUM_THREADS=1 HUD_TEST_NEWEST=-newest \
+		$(subst /$(NAME),/$(NAME)-newest,$(INTEGRATION))/bin/python -m pytest tests/integrations/$(NAME)
 
 chaos: $(STAMP)  ## Strike a server at work with 200 faults on SQLite and 200 on PostgreSQL; write the tables (an hour)
 	@scripts/setup-worlds

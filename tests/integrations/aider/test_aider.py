@@ -1,5 +1,6 @@
 """aider, with its defaults, mends a file: it edits by text, and a failed check comes back to it as the next prompt."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,9 @@ from hud.trace import AgentStep, Trace, new_id, parse_step
 from hud.trace.recording.recorder import NullRecorder
 from hud.trace.sampled.call_samples import expand_samples
 
-AIDER = ROOT / ".venv-integrations" / "aider" / "bin" / "aider"
+VERSIONS = os.environ.get("HUD_TEST_NEWEST", "")
+"""`-newest` for the newest version; else the pinned one."""
+AIDER = ROOT / ".venv-integrations" / f"aider{VERSIONS}" / "bin" / "aider"
 pytestmark = [
     pytest.mark.skipif(not AIDER.exists(), reason="scripts/setup-integration aider"),
     pytest.mark.timeout(300),
