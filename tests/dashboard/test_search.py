@@ -234,6 +234,7 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
             "reward_rules",
             "source_policies",
             "trained_runs",
+            "rollout_snapshots",
         ):
             connection.exec_driver_sql(f"DROP TABLE {table}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")

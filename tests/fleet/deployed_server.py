@@ -2,8 +2,10 @@
 
 import io
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.fleet.live_server import LiveServer
 
@@ -20,12 +22,14 @@ def deployed_server(
     workers: int,
     model: str | None = "m",
     options: tuple[str, ...] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ):
     """Yield a server with environments, by name and source, and with a model, unless its name is None.
 
-    `options`: more of `hud up`.
+    `options`: more of `hud up`; `variables`: of its environment.
     """
     made = LiveServer(root / "home", "--workers", str(workers), *options)
+    made.variables = dict(variables)
     made.start()
     with made.client() as api:
         if model is not None:

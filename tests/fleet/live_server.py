@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 from tests.conftest import DATABASE, schema_url
 
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 class LiveServer:

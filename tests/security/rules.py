@@ -118,6 +118,7 @@ _API = {
     "worker": """
         POST /v2/fleet/join  POST /v2/fleet/take  POST /v2/fleet/renew  POST /v2/fleet/release
         POST /v2/fleet/leave  POST /v2/fleet/events  GET /v2/fleet/queue
+        POST /v2/fleet/snapshot  POST /v2/fleet/snapshot/last
         GET /v2/fleet/builds/{build_id}  GET /v2/fleet/packages/{digest}
     """,
 }

@@ -33,6 +33,10 @@ class RunView(Protocol):
     def trace_id(self) -> str: ...
 
     @property
+    def agent_state(self) -> Mapping[str, Any] | None:
+        """State of the agent after the turn from which the run goes on; None: it begins."""
+
+    @property
     def agent_config(self) -> dict[str, Any]:
         """The task's agent settings, which override the agent's own."""
 
@@ -59,6 +63,12 @@ class RunView(Protocol):
 
     def record(self, step: Step) -> Step:
         """Append a finished step to the trace and make it durable."""
+
+    async def turn_ended(self, state: Callable[[], Mapping[str, Any]]) -> None:
+        """Take a snapshot of the run after a turn and its tool calls, where its environment declares snapshots.
+
+        `state` returns what the agent needs to go on from here, as plain data.
+        """
 
 
 class PlayableRun(RunView, Protocol):

@@ -7,7 +7,7 @@ sampled tokens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -177,17 +177,41 @@ class _Loop:
         self.asked_at = now()
         self.full = False
         """The conversation has reached the threshold of compaction."""
+        self.turns = 0
+        """Turns that were taken."""
+        if run.agent_state is not None:
+            self._go_on(run.agent_state)
+
+    def _state(self) -> dict[str, Any]:
+        """Return the state after a turn, as plain data."""
+        continuation = self.continuation
+        return {
+            "messages": self.messages,
+            "continuation": None if continuation is None else vars(continuation),
+            "full": self.full,
+            "turns": self.turns,
+            "budget": [self.run.budget.steps_left, self.run.budget.tokens_left],
+        }
+
+    def _go_on(self, state: Mapping[str, Any]) -> None:
+        """Continue after the turn whose state this is."""
+        self.messages, self.full, self.turns = state["messages"], state["full"], state["turns"]
+        if state["continuation"] is not None:
+            self.continuation = Continuation(**state["continuation"])
+        steps, tokens = state["budget"]
+        self.run.budget.limit(steps=steps, tokens=tokens)
 
     async def run_to_end(self) -> StopReason:
         """Take turns until the agent finishes or a limit is reached; returns the stop reason."""
-        for turn in range(1, self.config.max_steps + 1):
+        while self.turns < self.config.max_steps:
+            self.turns += 1
             if (spent := self.run.budget.take_step()) is not None:
                 return spent
             completion = await self._ask()
             if completion is None:
                 return "length"
             ending, nudge = self._judge(completion)
-            if turn == self.config.max_steps:
+            if self.turns == self.config.max_steps:
                 nudge = None
             self._take(completion, done=ending is not None)
             if ending is not None:
@@ -195,6 +219,7 @@ class _Loop:
             await self._call_tools(completion.tool_calls)
             if nudge is not None:
                 self.messages.append(user_message(nudge))
+            await self.run.turn_ended(self._state)
         return "max_steps"
 
     async def _ask(self) -> Completion | None:

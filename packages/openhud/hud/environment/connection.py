@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hud.capabilities import Capability
+from hud.environment.run_snapshot import EnvironmentSnapshot
 from hud.environment.templates.agent_tool import Delegation
 from hud.environment.templates.prompts import StartFrame
 from hud.trace import ToolResult, ToolSpec, Trace
@@ -65,6 +67,14 @@ class Connection(Protocol):
 
     async def observe(self) -> dict[str, Any]:
         """Return the new observations after a tool that used a capability directly."""
+        ...
+
+    async def snapshot(self) -> EnvironmentSnapshot:
+        """Return the environment's files after a step; without any where it declares no snapshots, or cannot take one."""
+        ...
+
+    async def restore(self, parts: Mapping[str, bytes]) -> str | None:
+        """Restore a snapshot's files right after `start`; returns the reason of a failure, after which the run is unusable."""
         ...
 
     async def list_tasks(self) -> list[dict[str, Any]]:

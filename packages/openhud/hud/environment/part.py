@@ -68,6 +68,17 @@ class OpenPart:
     async def begin_grading(self) -> None:
         """End every process and connection of the agent, and refuse new ones until the next task starts."""
 
+    async def mark(self) -> None:
+        """Take the present state as the one that a run starts with, for snapshots."""
+
+    async def save(self) -> bytes:
+        """Return what has changed since `mark` as an archive. Raises `NoSnapshotError`."""
+        raise NotImplementedError
+
+    async def restore(self, archive: bytes) -> None:
+        """Make an archive's changes, and start what is to run. Raises `NoSnapshotError`."""
+        raise NotImplementedError
+
     def fault(self) -> str | None:
         """Return the reason, in a sentence, why the run cannot continue, or None."""
         return None
@@ -86,6 +97,10 @@ class OpenPart:
         raise EnvironmentFault(problem)
 
 
+class NoSnapshotError(Exception):
+    """State that is not saved or restored, with the reason."""
+
+
 Opened = TypeVar("Opened", bound=OpenPart, covariant=True)
 Parameters = ParamSpec("Parameters")
 Added = TypeVar("Added", bound="Part[Any]")
@@ -96,6 +111,8 @@ class Part(ABC, Generic[Opened]):
 
     name: str
     """Unique name in an environment; its key in the manifest's `capabilities`."""
+    snapshots: bool = False
+    """True if what changes in it can be saved after a step, and restored in another run of the same task."""
     confines_shells = False
     """True if an agent's commands run in a sandbox of this part, not on this machine."""
 
@@ -203,6 +220,24 @@ class OpenParts:
         """Admit agents to every part."""
         for _, opened in self._opened.values():
             await opened.begin_task()
+
+    async def mark(self) -> None:
+        """Take the present state of the parts with snapshots as their start."""
+        for part, opened in self._opened.values():
+            if part.snapshots:
+                await opened.mark()
+
+    async def save(self) -> dict[str, bytes]:
+        """Return the archive of each part, by name. Raises `NoSnapshotError`."""
+        return {part.name: await opened.save() for part, opened in self._opened.values()}
+
+    async def restore(self, archives: Mapping[str, bytes]) -> None:
+        """Restore the archives of all parts. Raises `NoSnapshotError`, also for those of other parts."""
+        opened_parts = {part.name: opened for part, opened in self._opened.values()}
+        if opened_parts.keys() != archives.keys():
+            raise NoSnapshotError("it is of an environment with other parts")
+        for name, archive in archives.items():
+            await opened_parts[name].restore(archive)
 
     async def begin_grading(self) -> None:
         """End the agent's remaining processes in all parts, so that their state is fixed during grading."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from hud.environment.connection import TURN_REWARD, ToolOutcome
 from hud.environment.current_run import State, entered
 from hud.environment.part import OpenParts, RunTool
 from hud.environment.processes.run_processes import RunProcesses
+from hud.environment.run_snapshot import EnvironmentSnapshot, RunSnapshots
 from hud.environment.templates.agent_tool import AgentTool, Delegation
 from hud.environment.templates.answer import Played, parse_answer
 from hud.environment.templates.prompts import StartFrame, start_frame
@@ -81,6 +82,7 @@ class EnvironmentRun:
         """asyncio tasks of running tool calls."""
         self._template: Template | None = None
         self._episode: AsyncGenerator[Any, Any] | None = None
+        self._snapshots = RunSnapshots()
 
     @property
     def nesting(self) -> list[EnvironmentRun]:
@@ -138,6 +140,12 @@ class EnvironmentRun:
         if self.turn_reward is not None:
             seen[TURN_REWARD], self.turn_reward = self.turn_reward, None
         return seen
+
+    async def snapshot(self) -> EnvironmentSnapshot:
+        return await self._snapshots.take(self)
+
+    async def restore(self, parts: Mapping[str, bytes]) -> str | None:
+        return await self._snapshots.restore(self, parts)
 
     async def list_tasks(self) -> list[dict[str, Any]]:
         return [template.row() for template in self.environment.templates.values()]
@@ -242,6 +250,7 @@ class EnvironmentRun:
         self._template, self._episode = template, episode
         if self.processes is not None:
             self.processes.begin()
+        await self._snapshots.begin(self)
         frame = start_frame(value, task_id)
         if self.environment.observe_hook is None:
             return frame

@@ -120,12 +120,14 @@ async def _start(run: Run) -> None:
     if run.depth >= DEEPEST:
         run.tools = [tool for tool in run.tools if not tool.delegated]
     run.prompt, run.live.bindings = frame.prompt, frame.bindings
+    run.live.phase = "agent"
+    run.live.agent_began = asyncio.get_running_loop().time()
+    if run.live.snapshots is not None and await run.live.snapshots.resume(run):
+        return
     setup = TaskCall(phase="setup", name=run.task.id, arguments=run.task.args)
     shown = {} if frame.state is None else {"state": frame.state}
     run.record(Step(source="task", task_call=setup, started_at=started, extra=shown))
     run.record(Step(source="user", messages=run.prompt_messages))
-    run.live.phase = "agent"
-    run.live.agent_began = asyncio.get_running_loop().time()
 
 
 async def _evaluate(run: Run) -> None:

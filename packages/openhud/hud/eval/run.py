@@ -6,7 +6,7 @@ Implements tool calls and recording. The order of an attempt and its limits are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -18,6 +18,7 @@ from hud.eval.grade import Grade
 from hud.eval.results.run_record import RunRecord
 from hud.eval.results.run_summary import RunSummary
 from hud.eval.runtimes.capability_clients import OpenClients
+from hud.eval.snapshots.snapshots import Snapshots
 from hud.eval.waits import PendingCall
 from hud.foreign_code import is_failure
 from hud.trace import (
@@ -79,6 +80,8 @@ class LiveRun:
     """Upper bound of each tool call of the run and of its subagents, in seconds."""
     calls: list[PendingCall] = field(default_factory=list)
     """Tool calls without a result, in the order of their starts."""
+    snapshots: Snapshots | None = None
+    """Snapshots of the run; None: none are kept."""
     judged: bool = False
     """True while a judge of its group has yet to grade it: its end is recorded then."""
     repetition: Run | None = None
@@ -118,6 +121,16 @@ class Run(RunRecord):
         from hud.eval.results.notebook import run_html
 
         return run_html(self)
+
+    @property
+    def agent_state(self) -> Mapping[str, Any] | None:
+        """State of the agent after the turn from which the run goes on; None: it begins."""
+        return None if self.live.snapshots is None else self.live.snapshots.agent_state
+
+    async def turn_ended(self, state: Callable[[], Mapping[str, Any]]) -> None:
+        """Take a snapshot of the run after a turn, where its environment declares snapshots."""
+        if self.live.snapshots is not None:
+            await self.live.snapshots.take(self, state)
 
     @property
     def depth(self) -> int:
@@ -276,6 +289,8 @@ class Run(RunRecord):
         again.budget.within = self.budget.within
         again.live.tool_timeout, again.live.cancels = self.live.tool_timeout, self.live.cancels
         again.live.judged = self.live.judged
+        if self.live.snapshots is not None:
+            again.live.snapshots = Snapshots(self.live.snapshots.store)
         self.live.repetition = again
         for name in ("parent_trace_id", "subagent"):
             if name in self.trace.extra:

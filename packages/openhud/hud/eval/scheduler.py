@@ -21,6 +21,7 @@ from hud.eval.concurrency.in_force import ConcurrencyWatch
 from hud.eval.judging.group_judge import JudgedGroups
 from hud.eval.rollouts import carry_out, check_limit
 from hud.eval.run import Run
+from hud.eval.snapshots.snapshots import Snapshots
 from hud.eval.waits import Waits
 from hud.foreign_code import withdraw_cancellation
 from hud.trace import new_id
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hud.environment import Task
     from hud.eval.job import Job
     from hud.eval.judging.group_judge import GroupJudge
+    from hud.eval.snapshots.snapshot_folder import SnapshotFolder
 
 MAX_CONCURRENT = 32
 """Default number of concurrent rollouts."""
@@ -156,11 +158,12 @@ async def run_planned(
     on_wait: Callable[[str], None] | None = None,
     limit: asyncio.Semaphore | None = None,
     judge: GroupJudge | None = None,
+    snapshots: SnapshotFolder | None = None,
 ) -> list[Run]:
     """Play the planned runs and return the finished ones, in the order of the plan.
 
     `judge` grades the runs of each group when its last one has ended. `on_run` is called with each finished run, and `on_wait` with the report of a wait (default: tool calls, in the log);
-    `limit` limits the total concurrency of several calls. Raises errors that stop the whole job: an unusable runtime, or a
+    `snapshots` keeps those of the runs; `limit` limits the total concurrency of several calls. Raises errors that stop the whole job: an unusable runtime, or a
     store that cannot be written.
     """
     stop = stop if stop is not None else StopSignal()
@@ -187,11 +190,15 @@ async def run_planned(
                 )
                 run.live.tool_timeout, run.live.cancels = tool_timeout, cancelling.is_set
                 run.live.judged = groups is not None
+                if snapshots is not None:
+                    run.live.snapshots = Snapshots(snapshots.of(run.slug, run.attempt))
                 job.active.append(run)
                 try:
                     ended[index] = await carry_out(run, agent, provider, rollout_timeout)
                 finally:
                     job.active.remove(run)
+                if run.live.snapshots is not None and ended[index].measured:
+                    await run.live.snapshots.store.keep(None)
             waits.ended()
             graded = [ended[index]] if groups is None else await groups.ended(ended[index])
             if on_run is not None:

@@ -28,7 +28,9 @@ from hud.eval.rollout_failure import describe
 from hud.eval.rollouts import play_here
 from hud.eval.run import Run
 from hud.eval.scheduler import patient_collector
+from hud.eval.snapshots.snapshots import Snapshots
 from hud.eval.subagents import close_made
+from hud.fleet.attempts.attempt_snapshots import AttemptSnapshots
 from hud.fleet.attempts.event_delivery import Delivery
 from hud.fleet.attempts.held_attempts import Attempt, HeldAttempts
 from hud.fleet.builds.build_cache import BuildCache
@@ -233,6 +235,8 @@ class Worker:
         try:
             provider = self.environments.provider(lease)
             player = player_of(lease, self.gateway_url)
+            store = AttemptSnapshots(self.client, self.place.worker, lease)
+            run.live.snapshots = Snapshots(store)
             try:
                 await play_here(run, player, provider, _limit(lease), retries=0)
             finally:

@@ -134,7 +134,8 @@ class Parts:
         """Queue of rollouts and the nodes that play them."""
         from hud.platform.rollouts.fleet import Fleet
 
-        return Fleet(self.keys, self.passes, self.registry, self.config.rollout_lease_seconds)
+        lease = self.config.rollout_lease_seconds
+        return Fleet(self.keys, self.passes, self.registry, lease, self.stopping)
 
     def service(self, name: str) -> Service:
         """Return the service of that name, which is constructed at its first use."""
@@ -224,6 +225,7 @@ class Parts:
             yield Builder(self.config, self.store, self.stopping).work
             yield Workers(self.config, self.store, self.passes, self.stopping).work
             yield self.runtime_sessions.work
+            yield self.fleet.snapshots.work
         if self.config.engine == "worker":
             yield self.start_engine
 

@@ -59,7 +59,8 @@ async def _tools(
         if kind == "bash":
             from hud.agents.native.bash import BashTool
 
-            yield BashTool(cast("SSHClient", client), name=name("bash"))
+            renewed = run.agent_state is not None
+            yield BashTool(cast("SSHClient", client), name=name("bash"), renewed=renewed)
         elif kind == "editor":
             from hud.agents.native.editor import EditorTool
 

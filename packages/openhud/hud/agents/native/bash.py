@@ -8,10 +8,14 @@ from typing import Any
 from hud.agents.native.arguments import parsed
 from hud.capabilities.shell.bash import Outcome, Shell
 from hud.capabilities.shell.ssh import SSHClient
-from hud.trace import ToolResult, ToolSpec
+from hud.trace import TextContent, ToolResult, ToolSpec
 
 COMMAND_SECONDS = 120.0
 MOST_SECONDS = 3600.0
+RENEWED = (
+    "[The machine was replaced before this command. Files are as they were; the shell began anew in its first folder, and "
+    "programs that you had left running have ended.]"
+)
 
 _PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -34,11 +38,13 @@ _DESCRIPTION = (
 class BashTool:
     """A `RunTool` over an SSH connection."""
 
-    def __init__(self, client: SSHClient, *, name: str = "bash") -> None:
+    def __init__(self, client: SSHClient, *, name: str = "bash", renewed: bool = False) -> None:
+        """`renewed`: the run goes on from a snapshot, so the agent knows another shell; the first result says so."""
         self.spec = ToolSpec(
             name=name, description=_DESCRIPTION, parameters=_PARAMETERS, native="bash"
         )
         self._client = client
+        self._renewed = renewed
         self._shell: Shell | None = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -65,7 +71,11 @@ class BashTool:
                     return ToolResult.of_text("A new shell is there.")
             if self._shell is None or not self._shell.alive:
                 self._shell = await self._client.shell()
-            return _told(await self._shell.run(str(command), seconds), seconds)
+            result = _told(await self._shell.run(str(command), seconds), seconds)
+            if self._renewed:
+                self._renewed = False
+                result.content.append(TextContent(text=RENEWED))
+            return result
 
     def _end(self) -> None:
         if self._shell is not None:

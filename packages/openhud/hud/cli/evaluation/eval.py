@@ -304,11 +304,14 @@ async def _play(
     from hud.eval import HostedRuntime
     from hud.eval.rollouts import prepare
     from hud.eval.runtimes.rollout_runtime import as_runtime
+    from hud.eval.snapshots.snapshot_folder import SnapshotFolder
+    from hud.settings import load
 
     await prepare(who, where)  # A failed preparation must not leave an empty job.
     judge = None if judging is None else await judging.open(group or 1, len(tasks), quiet=quiet)
     job, finished = await open_job(resume, tasks, group, who.model_name)
     missing = len(tasks) * job.group - len(finished)
+    snapshots = SnapshotFolder(load().home / "snapshots", job.id)
     stop = SpokenStop()
     if isinstance(where, HostedRuntime):
         stop = LeavingStop(where.detach)
@@ -333,7 +336,9 @@ async def _play(
                 on_run=watch.ended,
                 on_wait=watch.say,
                 judge=judge,
+                snapshots=snapshots,
             )
+        await snapshots.clear()
     finally:
         if not stop.left:
             await job.finish()

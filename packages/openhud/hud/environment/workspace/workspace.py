@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
-from hud.environment.part import OpenPart, Part
+from hud.environment.part import NoSnapshotError, OpenPart, Part
 from hud.environment.spares import Spares
 from hud.environment.workspace.files import transfer
 from hud.environment.workspace.files.changes import SKIPPED
 from hud.environment.workspace.files.follower import Following
+from hud.environment.workspace.files.saved_files import SavedFiles
 from hud.environment.workspace.network.open_network import OpenNetwork
 from hud.environment.workspace.network.policy import Network, Peer
 from hud.environment.workspace.sandbox.bubblewrap import Plan
@@ -45,6 +47,8 @@ class Workspace(Part["OpenWorkspace"]):
     `keeps_running` processes continue, so that graders can use servers that the agent started. `image` is a
     container image, in place of the machine's programs: `guest_path` is then its working directory, in which its files stay.
     `spares` sandboxes are up before a run needs them, from the first run on; None: two while runs follow each other.
+    With `snapshots` a preempted run goes on from the files that it had after a step; the task's setup must do the same each time, and
+    processes end: `restart` is a command that starts those that are to run.
     """
 
     confines_shells = True
@@ -67,7 +71,11 @@ class Workspace(Part["OpenWorkspace"]):
         keeps_running: bool = False,
         image: SandboxImage | None = None,
         spares: int | None = None,
+        snapshots: bool = False,
+        restart: str | None = None,
     ) -> None:
+        if restart is not None and not snapshots:
+            raise UsageError("A workspace's restart command goes with snapshots=True.")
         folder = _own_folder("guest_path", guest_path or _default_folder(image))
         further = tuple(_own_folder("folders", path) for path in folders)
         self.root = None if root is None else Path(root).expanduser().absolute()
@@ -78,6 +86,7 @@ class Workspace(Part["OpenWorkspace"]):
         self.track_files = track_files
         self.untracked = tuple(untracked)
         self.keeps_running = keeps_running
+        self.snapshots, self.restart = snapshots, restart
         self.plan = Plan(
             folder,
             limits or WorkspaceLimits(),
@@ -221,6 +230,7 @@ class OpenWorkspace(OpenPart):
         self.network = OpenNetwork(sandbox, sandbox.dial)
         self._run_name, self._part = run_name, part
         self._files = Following(sandbox, part.untracked) if part.track_files else None
+        self._saved = SavedFiles(sandbox)
         self._looking = asyncio.Lock()
         self._clock: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -283,6 +293,32 @@ class OpenWorkspace(OpenPart):
 
     async def begin_task(self) -> None:
         self.server.grading = False
+
+    async def mark(self) -> None:
+        await self._saved.begin()
+
+    async def save(self) -> bytes:
+        return await self._saved.save()
+
+    async def restore(self, archive: bytes) -> None:
+        await self._saved.restore(archive)
+        if self._part.restart is not None:
+            await self._start(self._part.restart)
+        if self._files is not None:
+            await self._files.changed()  # Of the steps before: they are on record.
+
+    async def _start(self, command: str) -> None:
+        """Start a command in the workspace's folder, and leave it running."""
+        descriptors = [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) for _ in range(3)]
+        script = 'cd -- "$1" && eval "$2"'
+        argv = [self.sandbox.plan.shell, "-c", script, "bash", self.sandbox.plan.folder, command]
+        try:
+            await self.sandbox.spawn(argv, descriptors)
+        except OSError as error:
+            raise NoSnapshotError(f"its restart command cannot be started: {error}") from error
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     async def begin_grading(self) -> None:
         async with self.server.alone:  # Processes being started are killed, too.

@@ -30,6 +30,7 @@ from hud.trace.recording.recorder import Recorder
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.eval.judging.group_judge import GroupJudge
+    from hud.eval.snapshots.snapshot_folder import SnapshotFolder
 
 
 class Taskset:
@@ -176,6 +177,7 @@ class Taskset:
         on_run: Callable[[Run], None] | None = None,
         on_wait: Callable[[str], None] | None = None,
         judge: GroupJudge | None = None,
+        snapshots: SnapshotFolder | None = None,
     ) -> Job:
         """Play every task `group` times and return the job, its runs in task order.
 
@@ -188,6 +190,7 @@ class Taskset:
         failed run in the job, never an exception. `tool_timeout` bounds each tool call of any agent, in seconds. `on_wait` is
         called with a sentence on a tool call without a result for 10 s, or on the run that everything waits for; by default
         tool calls are logged. `judge` grades the runs of each task together, after the environment.
+        `snapshots` keeps those of environments that declare them, from which a resumed job's runs go on.
         """
         group = group if group is not None else (job.group if job is not None else 1)
         planned = plan_missing(self.tasks, group, finished)
@@ -213,6 +216,7 @@ class Taskset:
                     on_run=on_run,
                     on_wait=on_wait,
                     judge=judge,
+                    snapshots=snapshots,
                 )
                 opened.runs.extend(runs)
             return opened

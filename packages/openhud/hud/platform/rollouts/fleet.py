@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from hud.platform.access.keys import Keys
@@ -10,17 +11,24 @@ from hud.platform.models.registry import Registry
 from hud.platform.rollouts.handover import Handover
 from hud.platform.rollouts.nodes import Node, Nodes
 from hud.platform.rollouts.rollout_queue import Rollouts
+from hud.platform.rollouts.rollout_snapshots import RolloutSnapshots
 
 
 class Fleet:
     """The fleet of one platform."""
 
     def __init__(
-        self, keys: Keys, passes: Passes, registry: Registry, lease_seconds: float
+        self,
+        keys: Keys,
+        passes: Passes,
+        registry: Registry,
+        lease_seconds: float,
+        stopping: asyncio.Event,
     ) -> None:
         self.rollouts = Rollouts(registry.store)
         self.rollouts.lease_seconds = lease_seconds
         self.nodes = Nodes(registry.store)
+        self.snapshots = RolloutSnapshots(self.rollouts, stopping)
         self.handover = Handover(keys, passes, registry)
 
     def take(
@@ -28,4 +36,8 @@ class Fleet:
     ) -> list[dict[str, Any]]:
         """Lease rollouts to a node, and return them as its worker gets them; see `Rollouts.take_for` and `Handover.all`."""
         taken = self.rollouts.take_for(node, most, free, ahead=ahead)
-        return self.handover.all(taken, here=here) if taken else []
+        if not taken:
+            return []
+        with_one = self.snapshots.those_with_one([rollout.trace_id for rollout in taken])
+        items = self.handover.all(taken, here=here)
+        return [{**item, "snapshot": item["trace_id"] in with_one} for item in items]

@@ -1,6 +1,6 @@
 """Routes of workers; a pass opens these alone.
 
-POST /v2/fleet/join | take | renew | release | leave | events
+POST /v2/fleet/join | take | renew | release | leave | events | snapshot | snapshot/last
 GET  /v2/fleet/queue      /v2/fleet/builds/{build_id}      /v2/fleet/packages/{digest}
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from base64 import b64encode
 from contextlib import ExitStack
 from typing import Annotated, Any
 
@@ -112,6 +113,18 @@ class Released(BaseModel):
     traces: list[TraceId] = Field(max_length=MOST_NAMED)
     begun: bool = True
     """False: no attempt was begun, and none is counted."""
+
+
+class OneLease(BaseModel):
+    """A worker's lease of one rollout."""
+
+    worker: str
+    trace_id: TraceId
+    attempt: int = Field(ge=1, lt=2**31)
+
+    def of(self, who: Identity) -> Lease:
+        """Return the lease, if `who` may hold one."""
+        return Lease(plain(self.trace_id), holder(who, self.worker), self.attempt)
 
 
 class Leaving(BaseModel):
@@ -235,6 +248,33 @@ def queue(fleet: FleetPart, who: Who) -> dict[str, int]:
         "waiting": fleet.rollouts.waiting_for(team, fleet.nodes.offers_by(who.key_id)),
         "running": fleet.rollouts.held_by(who.key_id),
     }
+
+
+@router.post("/snapshot")
+async def keep_snapshot(request: Request, fleet: FleetPart, who: Who) -> dict[str, bool]:
+    """Store a rollout's snapshot in place of the one before; without data, delete it.
+
+    The body is one line of JSON (`OneLease`), and the snapshot.
+    """
+    line, _, data = (await request.body()).partition(b"\n")
+    try:
+        lease = OneLease.model_validate_json(line).of(who)
+    except ValidationError as error:
+        raise UsageError(
+            f"The first line of the body is not right: {error.errors()[0]['msg']}."
+        ) from error
+    if data:
+        await asyncio.to_thread(fleet.snapshots.keep, lease, data)
+    else:
+        await asyncio.to_thread(fleet.snapshots.drop, lease)
+    return {"kept": bool(data)}
+
+
+@router.post("/snapshot/last")
+def last_snapshot(fleet: FleetPart, who: Who, body: OneLease) -> Response:
+    """The last snapshot of a rollout that the worker holds, as base64 in `data`; null where there is none."""
+    data = fleet.snapshots.last(body.of(who))
+    return _json({"data": None if data is None else b64encode(data).decode()})
 
 
 @router.get("/builds/{build_id}")

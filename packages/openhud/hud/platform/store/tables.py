@@ -700,6 +700,20 @@ lost_attempts = sa.Table(
     sa.Column("ended_at", Moment, nullable=False),
 )
 
+rollout_snapshots = sa.Table(
+    "rollout_snapshots",
+    metadata,
+    # Last snapshot of an open rollout, from which its next attempt goes on.
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    # The attempt that took it.
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("blob", sa.Text, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    # Snapshots of the rollout so far.
+    sa.Column("taken", sa.Integer, nullable=False),
+    sa.Column("taken_at", Moment, nullable=False),
+)
+
 fleet_nodes = sa.Table(
     "fleet_nodes",
     metadata,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -36,7 +37,15 @@ _ROOM = 256
 """Bytes reserved for the request id in a response."""
 _TASK_CALLS = ("tasks.start", "tasks.grade")
 _SUBAGENT_CALLS = ("subagents.delegate", "subagents.open", "subagents.close")
-SLOW = (*_TASK_CALLS, *_SUBAGENT_CALLS, "tools.call", "tools.list", "run.observe")
+SLOW = (
+    *_TASK_CALLS,
+    *_SUBAGENT_CALLS,
+    "tools.call",
+    "tools.list",
+    "run.observe",
+    "run.snapshot",
+    "run.restore",
+)
 """Calls that are answered while further requests are read."""
 _REFUSED = ("connections", "workspace_routes")
 """Refused fields of `hello`: services that an environment would call with a client's credentials."""
@@ -66,6 +75,8 @@ class ControlConnection:
             "tools.list": self.list_tools,
             "tools.call": self.call_tool,
             "run.observe": self.observe,
+            "run.snapshot": self.snapshot,
+            "run.restore": self.restore,
             "subagents.delegate": self.delegate,
             "subagents.open": self.open_subagent,
             "subagents.close": self.close_subagent,
@@ -301,6 +312,18 @@ class ControlConnection:
 
     async def observe(self, params: dict[str, Any]) -> dict[str, Any]:
         return await (await self.session_of(params).open()).observe()
+
+    async def snapshot(self, params: dict[str, Any]) -> dict[str, Any]:
+        taken = await (await self.session_of(params).open()).snapshot()
+        parts = {name: b64encode(part).decode() for name, part in taken.parts.items()}
+        return {"parts": parts, "refused": taken.refused}
+
+    async def restore(self, params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            parts = {name: b64decode(part) for name, part in params["parts"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise ChannelError(BAD_PARAMS, "run.restore: parts must be base64 by name") from None
+        return {"problem": await (await self.session_of(params).open()).restore(parts)}
 
     async def call_tool(self, params: dict[str, Any]) -> dict[str, Any]:
         name, arguments = _called(params, "tools.call")
