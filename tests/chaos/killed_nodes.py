@@ -14,8 +14,10 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -110,10 +112,11 @@ class Nodes:
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._live) for _ in range(count)]
         self.interval = 0.0
+        self.progress: Callable[[], int] | None = None
 
-    def start(self, interval: float) -> None:
-        """Start the nodes; each is killed `interval` seconds after it joined."""
-        self.interval = interval
+    def start(self, interval: float, progress: Callable[[], int] | None) -> None:
+        """Start the nodes; each is killed `interval` seconds after it joined, or later: once `progress` has grown."""
+        self.interval, self.progress = interval, progress
         for thread in self._threads:
             thread.start()
 
@@ -129,15 +132,28 @@ class Nodes:
             node = JoinedNode(self.url, self.key, self.root / f"node{self.started}", *arguments)
             while "Joined" not in node.said() and not self._over.wait(0.1):
                 assert node.process.poll() is None, node.said()
+            before = 0 if self.progress is None else self.progress()
             killed = not self._over.wait(self.interval)
+            while killed and self.progress is not None and self.progress() <= before:
+                killed = not self._over.wait(0.5)
             node.kill()
             self.kills += killed
 
 
 def series(
-    root: Path, *, rollouts: int, interval: float, steps: int, step_seconds: float, nodes: int
+    root: Path,
+    *,
+    rollouts: int,
+    interval: float,
+    steps: int,
+    step_seconds: float,
+    nodes: int,
+    patient: bool = False,
 ) -> Outcome:
-    """Play rollouts on nodes that are killed, and return what became of them."""
+    """Play rollouts on nodes that are killed, and return what became of them.
+
+    `patient`: no node is killed before some rollout has made progress on it; for machines that are too busy for the interval.
+    """
     model = type("Model", (Counter,), {"steps": steps, "seconds": step_seconds})
     provider = ThreadingHTTPServer(("127.0.0.1", 0), model)
     threading.Thread(target=provider.serve_forever, daemon=True).start()
@@ -159,7 +175,7 @@ def series(
         began = time.monotonic()
         with server.client() as api:
             traces = [_submit(api, steps) for _ in range(rollouts)]
-            machines.start(interval)
+            machines.start(interval, partial(_snapshots_taken, server, traces) if patient else None)
             try:
                 _wait_for_ends(api, traces)
                 wall = time.monotonic() - began
@@ -193,6 +209,14 @@ def series(
         wall_seconds=round(wall, 1),
         load=round(os.getloadavg()[0], 1),
     )
+
+
+def _snapshots_taken(server, traces: list[str]) -> int:
+    with server.client() as api:
+        records = [api.get(f"/v2/rollouts/{dashed(trace)}").json() for trace in traces]
+    # An ended rollout has no snapshot any more; it made progress, too.
+    ended = 10**6 * sum(record["status"] == "completed" for record in records)
+    return ended + sum((record["snapshot"] or {"taken": 0})["taken"] for record in records)
 
 
 def _submit(api, steps: int) -> str:

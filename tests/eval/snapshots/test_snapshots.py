@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import OpenAIChatConfig
 from hud.environment import Environment
-from hud.errors import InfrastructureFault, UsageError
+from hud.environment.run import EnvironmentRun
+from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval import Run
 from hud.eval.episode import attempt
 from hud.eval.runtimes.local import LocalRuntime
@@ -199,6 +200,17 @@ async def test_what_has_state_elsewhere_is_refused_by_name():
     assert run.reward == 1.0
     assert run.trace.extra[KEY] == {"refused": "env.state has changed since the task's setup"}
     assert kept.count == 0
+
+
+async def test_an_archive_that_cannot_be_sent_costs_the_run_nothing(monkeypatch):
+    async def too_long(self):
+        raise EnvironmentFault("run.snapshot: the answer has too many bytes.")
+
+    monkeypatch.setattr(EnvironmentRun, "snapshot", too_long)
+    _, _, count = environment()
+    run = await play(count(), Counter(), Kept())
+    assert run.reward == 1.0
+    assert run.trace.extra[KEY] == {"refused": "run.snapshot: the answer has too many bytes."}
 
 
 async def test_without_the_declaration_nothing_is_kept():

@@ -11,7 +11,7 @@ from tests.fleet.test_rollout_queue import played
 from tests.platform.routes.test_fleet_routes import WORKER, build, fleet  # noqa: F401
 
 from hud.platform.store import tables
-from hud.trace import new_id
+from hud.trace import dashed, new_id
 
 SNAPSHOT = b"files and steps"
 
@@ -51,6 +51,9 @@ async def test_the_next_attempt_gets_the_last_snapshot(fleet, held):  # noqa: F8
         assert (await keep(fleet, key, trace, data)).status_code == 200
     files, (row,) = stored(fleet)
     assert (files, row.taken, row.attempt) == ([SNAPSHOT], 4, 1)
+    record = await fleet.api.get(f"/v2/rollouts/{dashed(trace)}", headers=fleet.admin)
+    shown = record.json()["snapshot"]
+    assert (shown["taken"], shown["attempt"], shown["bytes"]) == (4, 1, len(SNAPSHOT))
     await fleet.api.post(
         "/v2/fleet/release", json={"worker": WORKER, "traces": [trace]}, headers=key
     )

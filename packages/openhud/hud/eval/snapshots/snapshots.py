@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hud.environment.run_snapshot import EnvironmentSnapshot
 from hud.errors import HudError, InfrastructureFault
 from hud.eval.snapshots.run_snapshot import RunSnapshot, StepLines, same_prompt
 
@@ -48,7 +49,12 @@ class Snapshots:
         if began < self._next:
             return
         assert run.live.connection is not None
-        taken = await run.live.connection.snapshot()
+        try:
+            taken = await run.live.connection.snapshot()
+        except (
+            HudError
+        ) as error:  # Such as an archive that is longer than a frame; the run goes on.
+            taken = EnvironmentSnapshot(refused=str(error))
         if taken.refused is not None:
             self._note(run)["refused"] = taken.refused
         if not taken.parts:

@@ -218,6 +218,9 @@ class Rollouts(LeasedQueue[Taken]):
             last = {"attempt": row.attempt, "node": name or row.worker, "outcome": row.status}
             over = None if row.ended_at is None else row.ended_at.isoformat()
             attempts.append({**last, "ended_at": over})
+        snapshots = tables.rollout_snapshots
+        of_snapshots = sa.select(snapshots).where(snapshots.c.trace_id == trace_id)
+        snapshot = self.store.row(of_snapshots)
         return {
             "trace_id": dashed(row.trace_id),
             "status": row.status,
@@ -225,6 +228,14 @@ class Rollouts(LeasedQueue[Taken]):
             "preemptions": row.preemptions,
             "needs": None if row.needs is None else exact_json.loads(row.needs),
             "attempts": attempts,
+            "snapshot": None
+            if snapshot is None
+            else {
+                "attempt": snapshot.attempt,
+                "taken": snapshot.taken,
+                "bytes": snapshot.bytes,
+                "taken_at": snapshot.taken_at.isoformat(),
+            },
         }
 
     def take_for(
