@@ -232,6 +232,8 @@ async def test_limits_of_turns_hold_over_all_attempts():
 def test_a_restart_command_goes_with_snapshots():
     with pytest.raises(UsageError, match="restart command goes with snapshots=True"):
         Environment("e").workspace(restart="true")
+    with pytest.raises(UsageError, match="container image has no snapshots"):
+        Environment("e").workspace(snapshots=True, image=object())
 
 
 @given(st.data())

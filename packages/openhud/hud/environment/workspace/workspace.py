@@ -76,6 +76,11 @@ class Workspace(Part["OpenWorkspace"]):
     ) -> None:
         if restart is not None and not snapshots:
             raise UsageError("A workspace's restart command goes with snapshots=True.")
+        if snapshots and image is not None:
+            # An overlay shows files of its layers with other devices than its own, which a snapshot leaves out.
+            raise UsageError(
+                "A workspace of a container image has no snapshots; leave snapshots out."
+            )
         folder = _own_folder("guest_path", guest_path or _default_folder(image))
         further = tuple(_own_folder("folders", path) for path in folders)
         self.root = None if root is None else Path(root).expanduser().absolute()
