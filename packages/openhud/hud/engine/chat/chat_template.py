@@ -105,7 +105,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         }
         self.filters.update(tojson=_tojson, join=_join)
         self.filters.update(own_sum=_sum, own_text=_text, own_tick=_tick, own_nested=nested)
-        self.tests = {name: bounded_test(function) for name, function in self.tests.items()}
+        tests: dict[str, Any] = self.tests
+        self.tests = {name: bounded_test(function) for name, function in tests.items()}
         del self.globals["lipsum"]
         self.globals.update(
             raise_exception=_refuse, strftime_now=_strftime_now, namespace=OpaqueNamespace
