@@ -263,7 +263,7 @@ async def test_the_form_leaves_the_learning_rate_to_the_rule_of_the_model(platfo
     page = (await web.get("/train/new")).text
     field = re.search(r'<input id="lr"[^>]*value="([^"]*)"', page)
     assert field.group(1) == ""
-    assert "1e-5 for full fine-tuning" in page
+    assert "1e-5 for small full ones" in page
     untouched = {one.name: one.value for group in fields({}, {}).values() for one in group}
     config, _ = config_of(untouched, "m", "tasks.py", [])
     assert "lr" not in config.model_fields_set

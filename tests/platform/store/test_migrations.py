@@ -70,6 +70,7 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             "reward_rules",
             "source_policies",
             "trained_runs",
+            "rollout_snapshots",
         ):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("ALTER TABLE runs_to_index DROP COLUMN queued_at"))
@@ -103,6 +104,7 @@ def test_jobs_of_recorded_training_runs_name_them(tmp_path):
         connection.execute(sa.text("ALTER TABLE checkpoints DROP COLUMN system_prompt"))
         connection.execute(sa.text("DROP TABLE comparisons"))
         connection.execute(sa.text("DROP TABLE trained_runs"))
+        connection.execute(sa.text("DROP TABLE rollout_snapshots"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0017'"))
     store.close()
     store = Store.open(tmp_path)
@@ -122,6 +124,7 @@ def test_runs_of_the_newest_training_passes_stay_trained_on(tmp_path):
             row = {"trace_id": trace, "step_id": step, "logprobs": b"", "step": 0}
             connection.execute(tables.trainer_logprobs.insert().values(model_id=model * 32, **row))
         connection.execute(sa.text("DROP TABLE trained_runs"))
+        connection.execute(sa.text("DROP TABLE rollout_snapshots"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0020'"))
     store.close()
     store = Store.open(tmp_path)

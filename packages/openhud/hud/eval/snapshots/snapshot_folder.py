@@ -47,13 +47,18 @@ class StoredFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._exists = path.exists()
+        """False: no thread is needed, which a run could see and an audit does not have."""
 
     async def last(self) -> bytes | None:
         """Return the snapshot; None without one."""
-        return await asyncio.to_thread(self._read)
+        return await asyncio.to_thread(self._read) if self._exists else None
 
     async def keep(self, data: bytes | None) -> None:
         """Write a snapshot in place of the one before; None: delete it. Raises `StoreError`."""
+        if data is None and not self._exists:
+            return
+        self._exists = data is not None
         await asyncio.to_thread(self._write, data)
 
     def _read(self) -> bytes | None:
