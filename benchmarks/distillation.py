@@ -99,15 +99,19 @@ def write_examples(path: Path, right: float, held_out: set[str]) -> None:
             digits = rng.choices("0123456789", k=DIGITS)
             if " ".join(digits) in held_out:
                 continue
-            answer = [
-                digit if rng.random() < right else rng.choice("0123456789")
-                for digit in shifted(digits)
-            ]
+            answer = guessed(digits, right, rng)
             messages = [
                 {"role": "user", "content": f"add 3 to {' '.join(digits)}"},
                 {"role": "assistant", "content": " ".join(answer)},
             ]
             file.write(json.dumps({"messages": messages}) + "\n")
+
+
+def guessed(digits: list[str], right: float, rng: random.Random) -> list[str]:
+    """Return an answer with this share of right digits; the others are any digits."""
+    return [
+        digit if rng.random() < right else rng.choice("0123456789") for digit in shifted(digits)
+    ]
 
 
 async def make_models(folder: Path, held_out: list[str]) -> None:

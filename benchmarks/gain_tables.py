@@ -86,15 +86,23 @@ def curricula(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def runs_by(record: dict[str, Any], key: str) -> dict[str, list[dict[str, Any]]]:
+    """Return a record's runs, by their value of a key, in the order of the record."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for run in record["runs"]:
+        groups.setdefault(run[key], []).append(run)
+    return groups
+
+
 def turn_credit(record: dict[str, Any]) -> str:
     """Return the rollouts that each side took to the target, with 95% intervals over seeds, and the ratio of their means."""
     lines = [
         "| held-out reward | side | rollouts, by seed | rollouts | of per run |",
         "|---|---|---|---|---|",
     ]
-    sides: dict[str, list[int]] = {}
-    for run in record["runs"]:
-        sides.setdefault(run["side"], []).append(run["rollouts"])
+    sides = {
+        side: [run["rollouts"] for run in runs] for side, runs in runs_by(record, "side").items()
+    }
     for side, rollouts in sides.items():
         by_seed = " ".join(f"{number:,}" for number in rollouts)
         share = f"{fmean(rollouts) / fmean(sides['per run']):.2f}"
@@ -113,9 +121,7 @@ def distillation(record: dict[str, Any]) -> str:
         "| method | rollouts to the teacher's score, by seed | mean | part of GRPO's, mean and worst | last held-out score |",
         "|---|---|---|---|---|",
     ]
-    by_method: dict[str, list[dict[str, Any]]] = {}
-    for run in record["runs"]:
-        by_method.setdefault(run["method"], []).append(run)
+    by_method = runs_by(record, "method")
     of_grpo = [run["rollouts"] for run in by_method["GRPO"]]
     for method, runs in by_method.items():
         rollouts = [run["rollouts"] for run in runs]
@@ -136,10 +142,7 @@ def teacher_hints(record: dict[str, Any]) -> str:
         "| the teacher reads | held-out score before, by seed | after, by seed | gain, mean over seeds | rollouts |",
         "|---|---|---|---|---|",
     ]
-    by_hint: dict[str, list[dict[str, Any]]] = {}
-    for run in record["runs"]:
-        by_hint.setdefault(run["hint"], []).append(run)
-    for hint, runs in by_hint.items():
+    for hint, runs in runs_by(record, "hint").items():
         before, after = ([run["held_out"][place][1] for run in runs] for place in (0, -1))
         gains = [new - old for old, new in zip(before, after, strict=True)]
         cells = (" ".join(f"{score:.3f}" for score in scores) for scores in (before, after))

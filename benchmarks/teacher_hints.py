@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 from records import circumstances
 from sizes import size
 
-from distillation import DIGITS, LARGE, SHARED, score_of, shifted, task_sets
+from distillation import DIGITS, LARGE, SHARED, guessed, score_of, shifted, task_sets
 from gain_tables import teacher_hints
 from hud import Environment, Taskset
 from hud.client import connect
@@ -92,10 +92,7 @@ def write_examples(path: Path, held_out: set[str]) -> None:
             digits, named = (rng.choices("0123456789", k=DIGITS) for _ in range(2))
             if " ".join(digits) in held_out:
                 continue
-            guess = [
-                digit if rng.random() < RIGHT else rng.choice("0123456789")
-                for digit in shifted(digits)
-            ]
+            guess = guessed(digits, RIGHT, rng)
             for texts in (
                 (question(" ".join(digits)), " ".join(guess)),
                 (question(" ".join(digits)), told(named), " ".join(named)),

@@ -76,3 +76,33 @@ def task():
         yield float(answer == "door")
 
     return escape()
+
+
+@pytest.fixture
+def rooms():
+    env = Environment("rooms")
+
+    @env.tool
+    async def look() -> str:
+        """Look around."""
+        return "a door"
+
+    @env.tool
+    async def nap() -> str:
+        """Sleep a while."""
+        await asyncio.sleep(0.1)
+        return "rested"
+
+    @env.tool
+    async def hang() -> str:
+        """Never return."""
+        await asyncio.sleep(3600)
+        return "never"
+
+    @env.template()
+    async def escape(prompt: str = "Get out."):
+        """Find the way out."""
+        answer = yield prompt
+        yield float(answer == "door")
+
+    return escape()

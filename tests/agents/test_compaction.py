@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tests.agents.test_tool_loop import Model, call, play, say, task  # noqa: F401
+from tests.agents.listed_model import Model, call, play, say
 
 from hud.agents import ToolLoopAgent
 from hud.agents.context_window import SUMMARIZE, with_text
@@ -147,32 +147,32 @@ async def test_a_turn_that_fills_the_window_and_a_result_that_overflows_it_are_l
     assert "lacks the last 1 of your turns" in model.prompts[-1][0]
 
 
-async def test_a_prompt_that_fills_the_window_ends_the_run(task):  # noqa: F811
+async def test_a_prompt_that_fills_the_window_ends_the_run(rooms):
     overflow = ContextOverflow("It is too long.")
-    run = await play(task, Model(overflow), context_policy="compact", compact_at=10)
+    run = await play(rooms, Model(overflow), context_policy="compact", compact_at=10)
     assert (run.trace.stop_reason, run.trace.extra["context_overflow"]) == (
         "length",
         "It is too long.",
     )
 
 
-async def test_a_summary_is_no_answer_and_its_calls_are_not_made(task):  # noqa: F811
+async def test_a_summary_is_no_answer_and_its_calls_are_not_made(rooms):
     full = Usage(prompt_tokens=90, completion_tokens=10)
     summary = Completion(content="door", tool_calls=[ToolCall(id="9", name="look")])
     model = Model(call("look", usage=full), summary, say(None, refusal="no"))
-    run = await play(task, model, context_policy="compact", compact_at=100)
+    run = await play(rooms, model, context_policy="compact", compact_at=100)
     assert (run.trace.content, len(run.trace.tool_calls)) == (None, 1)
 
 
-async def test_summaries_count_for_the_budget_of_the_run(task):  # noqa: F811
+async def test_summaries_count_for_the_budget_of_the_run(rooms):
     full = Usage(prompt_tokens=90, completion_tokens=10)
     model = Model(call("look", usage=full), say("a room"), say("door"))
-    run = await play(task, model, context_policy="compact", compact_at=100, total_steps=2)
+    run = await play(rooms, model, context_policy="compact", compact_at=100, total_steps=2)
     assert (run.trace.stop_reason, run.trace.content) == ("done", "a room")
     assert "compaction" not in run.trace.extra
 
 
-async def test_another_model_summarizes_and_its_tokens_are_not_trained_on(task, monkeypatch):  # noqa: F811
+async def test_another_model_summarizes_and_its_tokens_are_not_trained_on(rooms, monkeypatch):
     asked = []
 
     async def named(slug):
@@ -185,7 +185,7 @@ async def test_another_model_summarizes_and_its_tokens_are_not_trained_on(task, 
     model = Model(
         call("look", usage=Usage(prompt_tokens=99, completion_tokens=1), sample=own), say("door")
     )
-    run = await play(task, model, context_policy="compact", compact_at=100, compact_model="writer")
+    run = await play(rooms, model, context_policy="compact", compact_at=100, compact_model="writer")
     assert (asked, run.reward) == (["writer"], 1.0)
     assert [step.sample for step in turns(run)] == [own, None, None]
     assert writer.asked[0][3] is None  # Another model's tokens are no prefix of its.
@@ -204,9 +204,9 @@ def test_settings_that_do_not_go_together_are_refused(config):
         OpenAIChatConfig(**config)
 
 
-async def test_a_task_asks_for_compaction_as_the_agents_do(task):  # noqa: F811
-    task.agent_config = {"context_policy": "compact"}
-    run = await play(task, Model(say("door")))
+async def test_a_task_asks_for_compaction_as_the_agents_do(rooms):
+    rooms.agent_config = {"context_policy": "compact"}
+    run = await play(rooms, Model(say("door")))
     assert "needs compact_at" in run.error
 
 

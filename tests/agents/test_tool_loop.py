@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.agents.listed_model import Model, call, play, say
 
 from hud.agents import ScriptedAgent, ToolLoopAgent, create_agent
 from hud.agents.chat_messages import opening_messages, spoken_messages, tool_message
 from hud.agents.tool_loop import CARRY_ON, DECIDE_ALONE
 from hud.agents.types import ClaudeConfig, OpenAIChatConfig
-from hud.environment import Environment
 from hud.errors import ContextOverflow, EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.rollouts import rollout
 from hud.trace import (
@@ -24,37 +24,7 @@ from hud.trace import (
     ToolStep,
     Usage,
 )
-from hud.trace.chat_model import ChatModel
 from hud.trace.recording.recorder import NullRecorder
-
-
-class Model(ChatModel):
-    """Plays completions from a list, and remembers what it was asked."""
-
-    name = "listed"
-
-    def __init__(self, *turns: Completion):
-        self.turns = list(turns)
-        self.asked = []
-
-    async def complete(self, messages, tools, params, *, continuation=None, trace_id=None):
-        self.asked.append((list(messages), tools, params, continuation, trace_id))
-        turn = self.turns.pop(0)
-        if isinstance(turn, Exception):
-            raise turn
-        if isinstance(turn, float):
-            await asyncio.sleep(turn)
-            return Completion(content="late")
-        return turn
-
-
-def say(text, **more):
-    return Completion(content=text, **more)
-
-
-def call(*names, **more):
-    calls = [ToolCall(id=f"c{index}", name=name) for index, name in enumerate(names)]
-    return Completion(tool_calls=calls, finish_reason="tool_calls", **more)
 
 
 def sampled(prompt, output):
@@ -63,46 +33,9 @@ def sampled(prompt, output):
     )
 
 
-@pytest.fixture
-def task():
-    env = Environment("rooms")
-
-    @env.tool
-    async def look() -> str:
-        """Look around."""
-        return "a door"
-
-    @env.tool
-    async def nap() -> str:
-        """Sleep a while."""
-        await asyncio.sleep(0.1)
-        return "rested"
-
-    @env.tool
-    async def hang() -> str:
-        """Never return."""
-        await asyncio.sleep(3600)
-        return "never"
-
-    @env.template()
-    async def escape(prompt: str = "Get out."):
-        """Find the way out."""
-        answer = yield prompt
-        yield float(answer == "door")
-
-    return escape()
-
-
-async def play(task, model, **config):
-    agent = create_agent(model, **config)
-    return await rollout(
-        task, agent, runtime=lambda task: task.environment.run(), recorder=NullRecorder()
-    )
-
-
-async def test_turns_and_tool_answers_alternate_until_the_model_is_done(task):
+async def test_turns_and_tool_answers_alternate_until_the_model_is_done(rooms):
     model = Model(call("look", reasoning="hm"), say("door", usage=Usage(prompt_tokens=5)))
-    run = await play(task, model, system_prompt="Be brief.")
+    run = await play(rooms, model, system_prompt="Be brief.")
     assert run.reward == 1.0
     assert run.trace.stop_reason == "done"
     assert [step.source for step in run.trace.steps] == [
@@ -125,13 +58,13 @@ async def test_turns_and_tool_answers_alternate_until_the_model_is_done(task):
     assert last.model == "listed"
 
 
-async def test_a_later_turn_continues_the_exact_ids_of_the_last(task):
+async def test_a_later_turn_continues_the_exact_ids_of_the_last(rooms):
     model = Model(
         call("look", sample=sampled([1, 2], [3, 4])),
         call("look", "look", sample=sampled([1, 2, 3, 4, 5], [6])),
         say("door", sample=sampled([9, 9], [1]), extended=False),
     )
-    run = await play(task, model, system_prompt="Be brief.")
+    run = await play(rooms, model, system_prompt="Be brief.")
     continuations = [asked[3] for asked in model.asked]
     assert continuations[0] is None
     assert continuations[1].token_ids == [1, 2, 3, 4]
@@ -143,16 +76,16 @@ async def test_a_later_turn_continues_the_exact_ids_of_the_last(task):
     assert len(run.trace.collect("sample")) == 3
 
 
-async def test_no_continuation_without_a_sample(task):
+async def test_no_continuation_without_a_sample(rooms):
     model = Model(call("look"), say("door"))
-    await play(task, model)
+    await play(rooms, model)
     assert model.asked[1][3] is None
 
 
-async def test_parallel_calls_run_together_and_answer_in_call_order(task):
+async def test_parallel_calls_run_together_and_answer_in_call_order(rooms):
     model = Model(call("nap", "nap", "look", "nap"), say("door"))
     started = asyncio.get_running_loop().time()
-    run = await play(task, model)
+    run = await play(rooms, model)
     assert asyncio.get_running_loop().time() - started < 0.25
     messages = model.asked[1][0]
     assert [m["tool_call_id"] for m in messages if m["role"] == "tool"] == ["c0", "c1", "c2", "c3"]
@@ -162,9 +95,9 @@ async def test_parallel_calls_run_together_and_answer_in_call_order(task):
     assert tools == ["look", "nap", "nap", "nap"]
 
 
-async def test_the_last_allowed_turn_still_has_its_tools_executed(task):
+async def test_the_last_allowed_turn_still_has_its_tools_executed(rooms):
     model = Model(call("look"), call("look"), say("door"))
-    run = await play(task, model, max_steps=2)
+    run = await play(rooms, model, max_steps=2)
     assert run.trace.stop_reason == "max_steps"
     assert len(model.turns) == 1
     assert len([step for step in run.trace.steps if isinstance(step, ToolStep)]) == 2
@@ -172,63 +105,63 @@ async def test_the_last_allowed_turn_still_has_its_tools_executed(task):
     assert run.failure_kind is None
 
 
-async def test_a_hanging_tool_is_an_error_that_the_model_sees(task):
+async def test_a_hanging_tool_is_an_error_that_the_model_sees(rooms):
     model = Model(call("hang"), say("door"))
-    run = await play(task, model, tool_timeout_seconds=0.05)
+    run = await play(rooms, model, tool_timeout_seconds=0.05)
     assert run.reward == 1.0
     (step,) = (step for step in run.trace.steps if isinstance(step, ToolStep))
     assert step.result.is_error
 
 
-async def test_an_unknown_tool_is_an_error_that_the_model_sees(task):
+async def test_an_unknown_tool_is_an_error_that_the_model_sees(rooms):
     model = Model(call("lok"), say("door"))
-    run = await play(task, model)
+    run = await play(rooms, model)
     assert run.reward == 1.0
     assert "lok" in model.asked[1][0][-1]["content"]
 
 
-async def test_an_agent_out_of_time_is_graded_with_what_it_has(task):
+async def test_an_agent_out_of_time_is_graded_with_what_it_has(rooms):
     model = Model(call("look", content="door"), 30.0)
-    run = await play(task, model, timeout_seconds=0.1)
+    run = await play(rooms, model, timeout_seconds=0.1)
     assert run.trace.stop_reason == "timeout"
     assert run.reward == 1.0
     assert run.failure_kind is None
 
 
 @pytest.mark.parametrize("reason", ["length", "malformed_tool_call"])
-async def test_a_broken_turn_stops_the_run_or_is_told_to_the_model(task, reason):
-    run = await play(task, Model(say("do", finish_reason=reason)))
+async def test_a_broken_turn_stops_the_run_or_is_told_to_the_model(rooms, reason):
+    run = await play(rooms, Model(say("do", finish_reason=reason)))
     assert run.trace.stop_reason == reason
     assert run.trace.content == "do"
     model = Model(say("do", finish_reason=reason), say("door"))
-    run = await play(task, model, stop_on=[])
+    run = await play(rooms, model, stop_on=[])
     assert run.reward == 1.0
     assert model.asked[1][0][-1] == {"role": "user", "content": CARRY_ON[reason]}
 
 
-async def test_auto_respond_answers_questions(task):
+async def test_auto_respond_answers_questions(rooms):
     model = Model(say("Shall I?"), say(""), say("door"))
-    run = await play(task, model, auto_respond=True)
+    run = await play(rooms, model, auto_respond=True)
     assert run.reward == 1.0
     assert model.asked[2][0][-1]["content"] == DECIDE_ALONE
-    run = await play(task, Model(say("Shall I?")))
+    run = await play(rooms, Model(say("Shall I?")))
     assert run.trace.content == "Shall I?"
 
 
 @pytest.mark.slow
-async def test_failures_of_the_model_are_told_apart(task):
-    run = await play(task, Model(UsageError("The prompt is too long.")))
+async def test_failures_of_the_model_are_told_apart(rooms):
+    run = await play(rooms, Model(UsageError("The prompt is too long.")))
     assert (run.failure_kind, run.reward) == ("agent", 0.0)
-    run = await play(task, Model(*[InfrastructureFault("The server is gone.")] * 3))
+    run = await play(rooms, Model(*[InfrastructureFault("The server is gone.")] * 3))
     assert (run.failure_kind, run.reward) == ("infrastructure", None)
-    run = await play(task, Model(EnvironmentFault("It broke.")))
+    run = await play(rooms, Model(EnvironmentFault("It broke.")))
     assert (run.failure_kind, run.error) == ("environment", "It broke.")
 
 
-async def test_sampling_parameters_reach_the_model_and_unknown_ones_are_refused(task):
+async def test_sampling_parameters_reach_the_model_and_unknown_ones_are_refused(rooms):
     model = Model(say("door"))
     kwargs = {"max_tokens": 5, "stop": "x", "extra_body": {"return_token_ids": True}}
-    await play(task, model, completion_kwargs=kwargs)
+    await play(rooms, model, completion_kwargs=kwargs)
     params = model.asked[0][2]
     assert (params.max_tokens, params.stop, params.temperature) == (5, ("x",), None)
     with pytest.raises(UsageError, match="presence_penalty"):
@@ -261,27 +194,27 @@ def test_messages_of_text_and_images():
     assert tool_message(ToolCall(id="1", name="t"), structured)["content"] == '{"a":1}'
 
 
-async def test_what_is_left_out_is_no_prefix_any_more(task):
+async def test_what_is_left_out_is_no_prefix_any_more(rooms):
     image = ImageContent(data="QUJD", mime_type="image/png")
 
-    @task.environment.tool
+    @rooms.environment.tool
     async def shoot() -> ToolResult:
         """Take a picture."""
         return ToolResult(content=[image])
 
     overflow = ContextOverflow("It is too long.")
     model = Model(call("shoot", "shoot", sample=sampled([1], [2])), overflow, say("door"))
-    run = await play(task, model, context_policy="drop_images")
+    run = await play(rooms, model, context_policy="drop_images")
     assert (run.reward, run.trace.extra["dropped_images"]) == (1.0, 1)
     assert model.asked[1][3].token_ids == [1, 2]
     assert model.asked[2][3] is None
     model = Model(call("shoot"), overflow)
-    run = await play(task, model, context_policy="drop_images")
+    run = await play(rooms, model, context_policy="drop_images")
     assert (run.trace.stop_reason, run.failure_kind) == ("length", None)
     assert run.trace.extra["context_overflow"] == "It is too long."
 
 
-async def test_a_scripted_policy_plays_through_the_same_loop(task):
+async def test_a_scripted_policy_plays_through_the_same_loop(rooms):
     def policy(messages, tools, trace):
         assert tools
         if messages[-1]["role"] == "user":
@@ -290,19 +223,21 @@ async def test_a_scripted_policy_plays_through_the_same_loop(task):
         return "door" if messages[-1]["content"] == "a door" else "wall"
 
     agent = ScriptedAgent(policy, max_steps=3)
-    run = await rollout(task, agent, runtime=lambda t: t.environment.run(), recorder=NullRecorder())
+    run = await rollout(
+        rooms, agent, runtime=lambda t: t.environment.run(), recorder=NullRecorder()
+    )
     assert run.reward == 1.0
     assert run.model == "scripted"
     assert run.trace.steps[2].finish_reason == "tool_calls"
 
 
-async def test_a_script_of_the_whole_run_may_return_the_answer(task):
+async def test_a_script_of_the_whole_run_may_return_the_answer(rooms):
     async def script(run):
         result = await run.call_tool(ToolCall(id="1", name="look"))
         return result.text.split()[-1]
 
     run = await rollout(
-        task,
+        rooms,
         ScriptedAgent(script),
         runtime=lambda task: task.environment.run(),
         recorder=NullRecorder(),
@@ -314,20 +249,22 @@ async def test_a_script_of_the_whole_run_may_return_the_answer(task):
         ScriptedAgent(lambda run: None, max_steps=3)
 
 
-async def test_an_agent_of_ones_own_is_one_method(task):
+async def test_an_agent_of_ones_own_is_one_method(rooms):
     model = Model(say("door"))
     agent = ToolLoopAgent(model)
     assert agent.model_name == "listed"
-    run = await rollout(task, agent, runtime=lambda t: t.environment.run(), recorder=NullRecorder())
+    run = await rollout(
+        rooms, agent, runtime=lambda t: t.environment.run(), recorder=NullRecorder()
+    )
     assert run.reward == 1.0
 
 
-async def test_a_task_may_ask_for_settings_of_the_agent(task):
-    task.agent_config = {"max_steps": 1, "system_prompt": "Hurry."}
+async def test_a_task_may_ask_for_settings_of_the_agent(rooms):
+    rooms.agent_config = {"max_steps": 1, "system_prompt": "Hurry."}
     model = Model(call("look"), say("door"))
-    run = await play(task, model)
+    run = await play(rooms, model)
     assert run.trace.stop_reason == "max_steps"
     assert model.asked[0][0][0] == {"role": "system", "content": "Hurry."}
-    task.agent_config = {"max_stepz": 1}
-    run = await play(task, Model(say("door")))
+    rooms.agent_config = {"max_stepz": 1}
+    run = await play(rooms, Model(say("door")))
     assert (run.failure_kind, "max_stepz" in run.error) == ("agent", True)

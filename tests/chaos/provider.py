@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any, Literal
 
+from tests.request_bodies import body_of
+
 Mood = Literal["well", "hangs", "drips", "breaks off", "is broken"]
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
 
@@ -15,11 +17,7 @@ class Provider:
         self.mood: Mood = "well"
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body = b""
-        while (message := await receive())["type"] == "http.request":
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        await body_of(receive)
         mood = self.mood
         if mood == "hangs":
             await _gone(receive)  # What it is given up for is all that ends it.

@@ -6,6 +6,7 @@ import httpx
 import openai
 import pytest
 from tests.platform.gateway.gateway_server import serving
+from tests.request_bodies import body_of
 
 from hud.client import connect, disconnect
 from hud.client.run_pass import RunLimits, run_pass
@@ -63,11 +64,7 @@ class Provider:
         self.requests = []
 
     async def __call__(self, scope, receive, send):
-        body = b""
-        while (message := await receive())["type"] == "http.request":
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        body = await body_of(receive)
         self.requests.append((scope["path"], json.loads(body)))
         compacts = scope["path"].endswith("/compact")
         status = self.status if compacts else 200

@@ -9,10 +9,11 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from tests.train.policy_home import policy_home
 
 from hud import Environment, TrainingClient
 from hud.agents import create_agent
-from hud.client import Client, connect, disconnect
+from hud.client import Client, connect
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.eval import Taskset
 from hud.eval.grade import Grade
@@ -37,12 +38,8 @@ async def say(word: str):
 
 @pytest.fixture
 async def home(tmp_path, monkeypatch):
-    folder = tmp_path / "home"
-    monkeypatch.setenv("HUD_HOME", str(folder))
-    monkeypatch.delenv("HUD_API_URL", raising=False)
-    await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
-    yield folder
-    disconnect(folder)
+    async with policy_home(tmp_path, monkeypatch, TEXTS, SIZES) as folder:
+        yield folder
 
 
 @env.template()

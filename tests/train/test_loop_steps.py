@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 from rich.console import Console
+from tests.train.policy_home import policy_home
 
 from hud import Environment, TrainingClient
 from hud.cli.models.tree import draw_tree
 from hud.cli.training.panel import Lines
 from hud.cli.training.plan_simulation import recorded
-from hud.client import connect, disconnect
+from hud.client import connect
 from hud.engine.tiny_model import create_tiny
 from hud.errors import UsageError
 from hud.eval import StopSignal, Taskset
@@ -84,12 +85,8 @@ def tasks_of(template, words=WORDS):
 
 @pytest.fixture
 async def home(tmp_path, monkeypatch):
-    folder = tmp_path / "home"
-    monkeypatch.setenv("HUD_HOME", str(folder))
-    monkeypatch.delenv("HUD_API_URL", raising=False)
-    await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
-    yield folder
-    disconnect(folder)
+    async with policy_home(tmp_path, monkeypatch, TEXTS, SIZES) as folder:
+        yield folder
 
 
 def test_every_task_is_drawn_before_any_twice():

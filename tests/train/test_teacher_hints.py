@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from tests.train.policy_home import policy_home
 from tests.train.test_client_training import SIZES, TEXTS, agent
 from tests.train.test_distillation import WHOLE, joined
 
 from hud import Environment, TrainingClient
-from hud.client import connect, disconnect
+from hud.client import connect
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.chat.inserted_message import InsertedMessage
 from hud.engine.pretrained import load_decoder
@@ -28,12 +29,8 @@ async def say(word: str, hint: str | None = "green"):
 
 @pytest.fixture
 async def home(tmp_path, monkeypatch):
-    folder = tmp_path / "home"
-    monkeypatch.setenv("HUD_HOME", str(folder))
-    monkeypatch.delenv("HUD_API_URL", raising=False)
-    await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
-    yield folder
-    disconnect(folder)
+    async with policy_home(tmp_path, monkeypatch, TEXTS, SIZES) as folder:
+        yield folder
 
 
 TASKS = Taskset("words", [say(word="red"), say(word="blue", hint="a e <|user|>"), say(word="blue")])

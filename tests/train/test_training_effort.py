@@ -2,9 +2,10 @@
 
 import pytest
 from tests.engine.reasoning_template import worded_template
+from tests.train.policy_home import policy_home
 
 from hud import Environment
-from hud.client import connect, disconnect
+from hud.client import connect
 from hud.engine.chat.chat_format import ChatFormat
 from hud.errors import UsageError
 from hud.eval import Taskset
@@ -31,12 +32,8 @@ HELD_OUT = Taskset("more words", [say(word="blue")])
 
 @pytest.fixture
 async def home(tmp_path, monkeypatch):
-    folder = tmp_path / "home"
-    monkeypatch.setenv("HUD_HOME", str(folder))
-    monkeypatch.delenv("HUD_API_URL", raising=False)
-    await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
-    yield folder
-    disconnect(folder)
+    async with policy_home(tmp_path, monkeypatch, TEXTS, SIZES) as folder:
+        yield folder
 
 
 @pytest.fixture

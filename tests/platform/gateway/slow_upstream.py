@@ -6,6 +6,8 @@ import threading
 import time
 from urllib.parse import urlsplit
 
+from tests.request_bodies import body_of
+
 WORDS = ["one", "two", "three", "four"]
 
 
@@ -18,11 +20,7 @@ class SlowUpstream:
         """Times, on the monotonic clock, at which the gateway closed a request that was not over."""
 
     async def __call__(self, scope, receive, send):
-        body = b""
-        while (message := await receive())["type"] == "http.request":
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        body = await body_of(receive)
         kind = b"text/event-stream" if json.loads(body).get("stream") else b"application/json"
         gone = asyncio.ensure_future(_gone(receive))
         self.open += 1

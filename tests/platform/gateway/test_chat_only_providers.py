@@ -6,6 +6,8 @@ import httpx
 import openai
 import pytest
 from tests.platform.gateway.gateway_server import serving
+from tests.platform.gateway.tool_conversations import in_responses
+from tests.request_bodies import body_of
 
 from hud.client import connect, disconnect
 from hud.platform.access.teams import Teams
@@ -66,11 +68,7 @@ class Provider:
         return 200, "text/event-stream", events + b"data: [DONE]\n\n"
 
     async def __call__(self, scope, receive, send):
-        body = b""
-        while (message := await receive())["type"] == "http.request":
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        body = await body_of(receive)
         status, kind, answer = self.reply(scope["path"], body)
         headers = [(b"content-type", kind.encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -119,18 +117,8 @@ def client(url):
 
 def play(client, stream):
     """Return the answer to a tool's result, in responses."""
-
-    def ask(**asked):
-        asked = {"model": "m", "tools": [LOOK], **asked}
-        if not stream:
-            return client.responses.create(**asked)
-        *_, last = client.responses.create(stream=True, **asked)
-        return last.response
-
-    first = ask(input="hello")
-    (call,) = [item for item in first.output if item.type == "function_call"]
-    result = {"type": "function_call_output", "call_id": call.call_id, "output": "seven"}
-    return ask(input=[result], previous_response_id=first.id)
+    *_, answer = in_responses(client, stream, "seven", model="m", tools=[LOOK])
+    return answer
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -11,6 +11,8 @@ import pytest
 import sqlalchemy as sa
 from google import genai
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.tool_conversations import in_responses
+from tests.request_bodies import body_of
 
 from hud.platform.access.limits import Limits
 from hud.platform.application import PlatformConfig, create_app
@@ -43,11 +45,7 @@ class StandIn:
         self.status, self.headers, self.pieces = 200, {}, [json.dumps(ANSWER).encode()]
 
     async def __call__(self, scope, receive, send):
-        body = b""
-        while (message := await receive())["type"] == "http.request":
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        body = await body_of(receive)
         self.requests.append((scope, dict(scope["headers"]), body))
         headers = {"content-type": "application/json", **self.headers}
         sent = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -366,18 +364,8 @@ def ask_chat(url, stream):
 def ask_responses(url, stream):
     client = openai.OpenAI(base_url=url, api_key="k", max_retries=0)
     tools = [{"type": "function", "name": "look", "parameters": SCHEMA, "strict": False}]
-
-    def ask(**asked):
-        asked = {"model": "other", "tools": tools, "instructions": "Be brief.", **asked}
-        if not stream:
-            return client.responses.create(**asked)
-        *_, last = client.responses.create(stream=True, **asked)
-        return last.response
-
-    first = ask(input="hello")
-    (call,) = [item for item in first.output if item.type == "function_call"]
-    result = {"type": "function_call_output", "call_id": call.call_id, "output": "seven apples"}
-    second = ask(input=[result], previous_response_id=first.id)
+    settings = {"model": "other", "tools": tools, "instructions": "Be brief."}
+    call, first, second = in_responses(client, stream, "seven apples", **settings)
     return first.output_text, call.name, json.loads(call.arguments), second.output_text
 
 

@@ -8,6 +8,7 @@ import threading
 import httpx
 import pytest
 from tests.platform.gateway.gateway_server import serving
+from tests.request_bodies import body_of
 
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.gateway import upstream
@@ -24,9 +25,7 @@ class StandIn:
         self.body, self.kind, self.status = b"", EVENTS, 200
 
     async def __call__(self, scope, receive, send):
-        while (message := await receive())["type"] == "http.request":
-            if not message.get("more_body"):
-                break
+        await body_of(receive)
         headers = [(b"content-type", self.kind.encode())]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})

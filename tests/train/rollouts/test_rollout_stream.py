@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from tests.train.policy_home import policy_home
 
 from hud import Environment
-from hud.client import connect, disconnect
+from hud.client import connect
 from hud.errors import UsageError
 from hud.eval import StopSignal, Taskset
 from hud.eval.grade import Grade
@@ -51,12 +52,8 @@ async def slowly(word: str):
 
 @pytest.fixture
 async def home(tmp_path, monkeypatch):
-    folder = tmp_path / "home"
-    monkeypatch.setenv("HUD_HOME", str(folder))
-    monkeypatch.delenv("HUD_API_URL", raising=False)
-    await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
-    yield folder
-    disconnect(folder)
+    async with policy_home(tmp_path, monkeypatch, TEXTS, SIZES) as folder:
+        yield folder
 
 
 def words(template):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +22,16 @@ class EnvironmentSnapshot:
     """Archive of each part, by its name; empty where the environment declares no snapshots, or refuses one."""
     refused: str | None = None
     """Reason why a declared snapshot cannot be taken."""
+
+
+def parts_to_text(parts: Mapping[str, bytes]) -> dict[str, str]:
+    """Return archives as base64, for JSON."""
+    return {name: b64encode(part).decode() for name, part in parts.items()}
+
+
+def parts_of_text(texts: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the archives of `parts_to_text`. Raises `AttributeError`, `TypeError` or `ValueError` for other data."""
+    return {name: b64decode(text) for name, text in texts.items()}
 
 
 class RunSnapshots:

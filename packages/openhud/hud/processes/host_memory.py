@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 
 class HostMemory:
     """Memory of this machine, within the limits of the process's control groups."""
-
-    lazy: ClassVar[bool] = True
 
     def __init__(
         self, processes: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")

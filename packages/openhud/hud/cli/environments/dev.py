@@ -8,12 +8,15 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
 from hud.cli.option_checks import PORT
-from hud.eval.development.live_environment import LiveEnvironment
+
+if TYPE_CHECKING:
+    from hud.eval.development.live_environment import LiveEnvironment
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 """Characters that coding agents reject in a server's name."""

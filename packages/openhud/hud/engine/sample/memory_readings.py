@@ -36,6 +36,12 @@ class CudaMemory:
         return free + unused
 
 
+class CpuMemory(HostMemory):
+    """Memory of a CPU: this machine's."""
+
+    lazy: ClassVar[bool] = True
+
+
 def memory_of(device: torch.device) -> DeviceMemory:
     """Return the memory of a device."""
-    return CudaMemory(device) if device.type == "cuda" else HostMemory()
+    return CudaMemory(device) if device.type == "cuda" else CpuMemory()

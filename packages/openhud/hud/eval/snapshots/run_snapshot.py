@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hud import exact_json
 from hud.client.recording import MemoryRecorder
+from hud.environment.run_snapshot import parts_of_text, parts_to_text
 from hud.errors import UsageError
 from hud.trace import AgentStep, Sample, Step
 from hud.trace.recording.journal import decode_events
@@ -40,7 +40,7 @@ class RunSnapshot:
         head = {
             "version": _VERSION,
             "agent": self.agent,
-            "parts": {name: b64encode(part).decode() for name, part in self.parts.items()},
+            "parts": parts_to_text(self.parts),
             "content": self.content,
             "extra": self.extra,
         }
@@ -62,7 +62,7 @@ class RunSnapshot:
             steps = _steps(stream.decompress(lines, MOST_BYTES))
             if not stream.eof:
                 raise ValueError("size")
-            parts = {name: b64decode(part) for name, part in fields["parts"].items()}
+            parts = parts_of_text(fields["parts"])
             return cls(steps, fields["agent"], parts, fields["content"], fields["extra"])
         except (*_UNREADABLE, zlib.error) as error:
             raise UsageError(f"A snapshot cannot be read: {error}.") from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from hud.environment.channel.client.grade_request import grade_params
 from hud.environment.channel.client.tunnels import Tunnels
 from hud.environment.channel.framing import MAX_FRAME_BYTES, METHOD_NOT_FOUND, ChannelError
 from hud.environment.connection import Connection, ToolOutcome
-from hud.environment.run_snapshot import EnvironmentSnapshot
+from hud.environment.run_snapshot import EnvironmentSnapshot, parts_of_text, parts_to_text
 from hud.environment.templates.agent_tool import Delegation
 from hud.environment.templates.prompts import StartFrame
 from hud.errors import EnvironmentFault, RolloutError
@@ -143,7 +142,7 @@ class RemoteRun(ABC):
     async def snapshot(self) -> EnvironmentSnapshot:
         try:
             response = await self.call("run.snapshot", {})
-            parts = {name: b64decode(part) for name, part in _field(response, "parts").items()}
+            parts = parts_of_text(_field(response, "parts"))
             return EnvironmentSnapshot(parts, _field(response, "refused"))
         except EnvironmentFault as error:
             if not is_unknown_method(error):
@@ -153,8 +152,8 @@ class RemoteRun(ABC):
             raise self._nonsense("run.snapshot") from None
 
     async def restore(self, parts: Mapping[str, bytes]) -> str | None:
-        params = {"parts": {name: b64encode(part).decode() for name, part in parts.items()}}
-        problem: str | None = _field(await self.call("run.restore", params), "problem")
+        response = await self.call("run.restore", {"parts": parts_to_text(parts)})
+        problem: str | None = _field(response, "problem")
         return problem
 
     async def observe(self) -> dict[str, Any]:

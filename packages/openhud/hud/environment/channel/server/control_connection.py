@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
-from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -29,6 +28,7 @@ from hud.environment.channel.framing import (
 )
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.sessions import Session
+from hud.environment.run_snapshot import parts_of_text, parts_to_text
 from hud.foreign_code import is_failure
 from hud.foreign_tasks import exits_contained
 from hud.trace import Message, ToolResult, parse_trace
@@ -315,12 +315,11 @@ class ControlConnection:
 
     async def snapshot(self, params: dict[str, Any]) -> dict[str, Any]:
         taken = await (await self.session_of(params).open()).snapshot()
-        parts = {name: b64encode(part).decode() for name, part in taken.parts.items()}
-        return {"parts": parts, "refused": taken.refused}
+        return {"parts": parts_to_text(taken.parts), "refused": taken.refused}
 
     async def restore(self, params: dict[str, Any]) -> dict[str, Any]:
         try:
-            parts = {name: b64decode(part) for name, part in params["parts"].items()}
+            parts = parts_of_text(params["parts"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ChannelError(BAD_PARAMS, "run.restore: parts must be base64 by name") from None
         return {"problem": await (await self.session_of(params).open()).restore(parts)}
