@@ -207,6 +207,18 @@ async def test_the_rungs_of_an_improvement_are_on_its_page(platform, web):
     assert 'href="/models/m-reinforce-1"' in text
 
 
+@pytest.mark.parametrize("kind", ["sweep", "improvement", "prompt search"])
+async def test_a_command_has_no_total_of_steps(platform, web, kind):
+    """The steps of its configuration are those of each training; the list said `0 of 2` of a finished sweep."""
+    model = make_model(platform)
+    config = {"model": "m", "kind": kind, "steps": 97}
+    run = TrainingRuns(platform.store, model.team_id).start(model.id, config, {})
+    for page in ("/train", f"/train/{run['id']}"):
+        text = (await web.get(page)).text
+        assert kind in text
+        assert "of 97" not in text
+
+
 async def test_a_search_of_a_prompt_runs_while_its_process_does(platform, web):
     model = make_model(platform)
     runs = TrainingRuns(platform.store, model.team_id)

@@ -217,15 +217,15 @@ def _apart(launch: Launch) -> bool:
 
 def _row(launching: Launching, run: dict[str, Any], slugs: dict[str, str]) -> dict[str, Any]:
     scores = run["state"].get("scores") or []
-    steps = int(run["config"].get("steps") or 0)
     return {
         "id": run["id"],
         "model": slugs.get(run["model_id"], run["config"].get("model", "")),
         "tasks": run["config"].get("tasks") or "",
         "held_out": ", ".join(_held_out(run["config"])),
         "status": _status(launching, run),
+        "kind": run["config"].get("kind"),
         "next_step": run["next_step"],
-        "steps": steps,
+        "steps": int(run["config"].get("steps") or 0),
         "reward": run.get("metrics", {}).get("rollout_reward:mean"),
         "first_score": scores[0] if scores else None,
         "last_score": scores[-1] if len(scores) > 1 else None,
