@@ -41,8 +41,8 @@ from gain_tables import pretrained as table
 from gains import Comparison, rounded
 from hud import Taskset, settings
 from hud.client import connect
+from hud.engine.model_files.named_models import NAMED_MODELS, fetch
 from hud.eval import Job
-from hud.platform.models.named_models import NAMED_MODELS, fetch
 from hud.train.supervised.supervised_run import warm_up
 from page_tables import write_table
 

@@ -66,7 +66,7 @@ def closing_office():
 def migrating_open(tmp_path_factory):
     """Have new SQLite stores begin as copies of one that was migrated: most tests open a store, and none is about that
     but those of `tests/platform/store`, which put back the `Store.open` that is returned here."""
-    from hud.platform.store import Store
+    from hud_platform.store import Store
 
     opened = Store.open.__func__
     template = tmp_path_factory.mktemp("migrated")
@@ -133,8 +133,8 @@ def checks_of_exactness():
 
 @pytest.fixture(scope="session", autouse=DATABASE is not None)
 def on_postgresql():
-    from hud.platform.config import PlatformConfig
-    from hud.platform.store import Store
+    from hud_platform.config import PlatformConfig
+    from hud_platform.store import Store
 
     opened, begun = Store.open.__func__, subprocess.Popen.__init__
     configured = PlatformConfig.__init__

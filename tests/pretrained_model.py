@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from hud.engine.model_files.named_models import NAMED_MODELS, cached_file, fetch
 from hud.errors import UsageError
-from hud.platform.models.named_models import NAMED_MODELS, cached_file, fetch
 
 NAME = "smollm2-135m-instruct"
 MODEL = NAMED_MODELS[NAME]

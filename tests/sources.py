@@ -26,7 +26,7 @@ def place(path: Path) -> str:
 
 
 def folder_of(room: str) -> Path:
-    """Return the folder of a room that `rooms` names."""
+    """Return the path of a room that `rooms` names, or of a file, such as `hud/eval/run.py`."""
     package = next(path for path in PACKAGES if path.name == room.partition("/")[0])
     return package.parent / room
 

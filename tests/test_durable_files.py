@@ -15,26 +15,35 @@ from hud.durable_files import (
     write_first,
 )
 from hud.errors import NotFoundError, StoreError
-from hud.platform.secrets import Secrets
-from tests.sources import CORE
+from hud_platform.access.secrets import Secrets
+from tests.sources import folder_of, place, rooms
 
-ROOMS = (*("benchmarks/baseline", "cli/platform", "client", "fleet", "platform", "trace", "train"),)
+ROOMS = (
+    "hud/benchmarks/baseline",
+    "hud/cli/platform",
+    "hud/client",
+    "hud/engine/model_files",
+    "hud/fleet",
+    "hud/trace",
+    "hud/train",
+    *(room for room in rooms() if room.startswith("hud_platform/")),
+)
 """Rooms that write into a HUD_HOME."""
 FLUSHED_LATER = {
-    "client/archives.py": "an archive in memory or of an upload",
-    "fleet/builds/archives.py": "part of a build",
-    "fleet/builds/build_cache.py": "part of a build",
-    "fleet/builds/shared_packages.py": "part of a build",
-    "platform/environments/packed_builds.py": "a temporary file",
-    "platform/environments/virtual_environment.py": "part of a build",
-    "platform/models/adapter_export.py": "an export into the caller's folder",
-    "platform/models/whole_model.py": "an export into the caller's folder",
-    "platform/exports/model_card.py": "an export into the caller's folder",
-    "platform/models/named_models.py": "a temporary file for pip",
-    "platform/models/checkpoint_files.py": "part of a checkpoint",
-    "platform/models/backend_models.py": "part of a model's base",
-    "platform/store/blobs.py": "an upload to a bucket",
-    "train/monitoring/step_profile.py": "a trace at the path that a user names",
+    "hud/client/archives.py": "an archive in memory or of an upload",
+    "hud/fleet/builds/archives.py": "part of a build",
+    "hud/fleet/builds/build_cache.py": "part of a build",
+    "hud/fleet/builds/shared_packages.py": "part of a build",
+    "hud_platform/environments/packed_builds.py": "a temporary file",
+    "hud_platform/environments/virtual_environment.py": "part of a build",
+    "hud_platform/models/adapter_export.py": "an export into the caller's folder",
+    "hud_platform/models/whole_model.py": "an export into the caller's folder",
+    "hud_platform/exports/model_card.py": "an export into the caller's folder",
+    "hud/engine/model_files/named_models.py": "a temporary file for pip",
+    "hud_platform/models/checkpoint_files.py": "part of a checkpoint",
+    "hud_platform/models/backend_models.py": "part of a model's base",
+    "hud_platform/store/blobs.py": "an upload to a bucket",
+    "hud/train/monitoring/step_profile.py": "a trace at the path that a user names",
 }
 """Files that write by themselves: into a folder that is flushed as a whole, or what need not last."""
 
@@ -91,9 +100,9 @@ def test_a_folder_is_made_with_those_above_it(tmp_path):
 
 def test_rooms_that_write_into_a_home_write_durably():
     found = {
-        path.relative_to(CORE).as_posix()
+        place(path)
         for room in ROOMS
-        for path in (CORE / room).rglob("*.py")
+        for path in folder_of(room).rglob("*.py")
         if writes(ast.parse(path.read_text(encoding="utf-8")))
     }
     assert found == set(FLUSHED_LATER)

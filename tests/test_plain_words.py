@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hud import errors
-from tests.sources import CORE, ROOT, files, folder_of, place, rooms
+from tests.sources import ROOT, files, folder_of, place, rooms
 
 PAGE = ROOT / "docs" / "architecture.md"
 OPENING = re.compile(
@@ -23,26 +23,11 @@ PERSONIFIED = re.compile(
     re.IGNORECASE,
 )
 """Words for people where a program is meant: a client, a caller, a request."""
-READ = (
-    "platform/access",
-    "platform/baseline",
-    "platform/dashboard",
-    "platform/documentation",
-    "platform/environments",
-    "platform/gateway",
-    "platform/models",
-    "platform/routes",
-    "platform/serving",
-    "platform/store",
-    "platform/tasksets",
-    "platform/training",
-)
-"""Rooms without such words."""
 UNREAD = (
-    "hud/platform/environments/build_queue.py",
-    "hud/platform/environments/builder.py",
+    "hud_platform/environments/build_queue.py",
+    "hud_platform/environments/builder.py",
 )
-"""Files of these rooms that still have some."""
+"""Files of the platform that still have such words."""
 VARIABLE = re.compile(r"HUD_[A-Z_]+")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 INTERFACES = (
@@ -51,7 +36,7 @@ INTERFACES = (
     "hud_integrations/vllm/command.py",
     "hud_integrations/vllm/weight_files/command.py",
     "hud/cli",
-    "hud/platform/routes",
+    "hud_platform/routes",
     "hud_dashboard",
 )
 """Rooms in which an error is the interface's answer: an exit code or an HTTP status."""
@@ -164,12 +149,12 @@ def test_docstrings_open_with_a_noun_or_an_imperative(room):
     assert riddles == []
 
 
-@pytest.mark.parametrize("room", READ)
+@pytest.mark.parametrize("room", [room for room in rooms() if room.startswith("hud_platform/")])
 def test_prose_does_not_personify(room):
     personified = [
         f"{place(path)}:{line}: {found.group()}"
         for suffix in ("py", "html", "js", "css")
-        for path in (CORE / room).rglob(f"*.{suffix}")
+        for path in folder_of(room).rglob(f"*.{suffix}")
         if "vendor" not in path.parts and place(path) not in UNREAD
         for line, text in prose_of(path)
         for found in PERSONIFIED.finditer(text)

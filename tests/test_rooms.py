@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.sources import CORE, ROOT, files, place
+from tests.sources import ROOT, files, folder_of, place
 
 
 def named_imports(tree: ast.AST) -> list[int]:
@@ -41,7 +41,7 @@ def test_no_module_of_the_package_is_imported_by_its_name_in_a_string():
     [
         'import importlib\nimportlib.import_module("hud.eval")',
         'from importlib import import_module\nimport_module(f"hud.{room}")',
-        '__import__("hud.platform")',
+        '__import__("hud_platform")',
     ],
 )
 def test_an_import_by_name_is_noticed(code):
@@ -53,26 +53,26 @@ def test_the_way_of_a_token_names_at_most_thirty_files_that_are_there():
     way = page.split("## The way of a token")[1].split("\n## ")[0]
     files = re.findall(r"^\d+\. `([^`]+)`", way, re.MULTILINE)
     assert 0 < len(files) == len(set(files)) <= 30
-    assert [name for name in files if not (CORE / name).is_file()] == []
+    assert [name for name in files if not folder_of(name).is_file()] == []
 
 
 @pytest.mark.parametrize(
     "room",
     [
-        "agents",
-        "capabilities",
-        "engine",
-        "environment",
-        "environment/channel",
-        "environment/mcp",
-        "environment/screens",
-        "environment/workspace",
-        "eval",
-        "learning",
-        "platform",
-        "trace",
-        "train",
+        "hud/agents",
+        "hud/capabilities",
+        "hud/engine",
+        "hud/environment",
+        "hud/environment/channel",
+        "hud/environment/mcp",
+        "hud/environment/screens",
+        "hud/environment/workspace",
+        "hud/eval",
+        "hud/learning",
+        "hud/trace",
+        "hud/train",
+        "hud_platform",
     ],
 )
 def test_the_root_of_a_large_room_holds_a_dozen_files(room):
-    assert len(list((CORE / room).glob("*.py"))) <= 12
+    assert len(list(folder_of(room).glob("*.py"))) <= 12

@@ -35,9 +35,9 @@ from hud.engine.sample.cache_budget import budget_of
 from hud.engine.sample.request import SampledTurn
 from hud.engine.sample.sampler import Sampler
 from hud.learning.datums import Datum
-from hud.platform.models.records import ModelConfig
 from hud.trace import SamplingParams
 from hud.train.planning.one_gpu import training_bytes
+from hud_platform.models.records import ModelConfig
 
 
 @dataclass(frozen=True)

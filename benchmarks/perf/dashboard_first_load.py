@@ -27,11 +27,11 @@ from dashboard_browser import chromium, viewed
 from records import report
 from sizes import size
 
-from hud.platform.store import Store
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
+from hud_platform.store import Store
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 BAR_BYTES, BAR_SECONDS, BAR_FRAMES = 300_000, 1.0, 0.05
 JOBS = size(30, 2)

@@ -25,11 +25,11 @@ from records import report
 from sizes import size
 
 from hud.client.presence import process_started
-from hud.platform.store import Store
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
+from hud_platform.store import Store
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 IN_FLIGHT, TASKS, GROUP = size((64, 48, 4), (4, 3, 2))
 BAR_SECONDS, BAR_CORE = 1.0, 0.10

@@ -28,9 +28,9 @@ import httpx
 from records import report
 from sizes import size
 
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.server import freeze_memory
-from hud.platform.store import Store
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.server import freeze_memory
+from hud_platform.store import Store
 
 BAR_SECONDS = 0.150
 HEADERS = {"accept": "text/html", "accept-encoding": "gzip"}

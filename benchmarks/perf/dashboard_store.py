@@ -21,9 +21,9 @@ from typing import Any
 import orjson
 from dashboard_team import checkpoint_of, fill_team
 
-from hud.platform.store import Store, tables
-from hud.platform.store.ingest import note_models, upsert
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.store import Store, tables
+from hud_platform.store.ingest import note_models, upsert
+from hud_platform.store.tables import LOCAL_TEAM
 
 GROUP = 4
 TASKS = 25

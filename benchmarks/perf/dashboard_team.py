@@ -14,9 +14,9 @@ import orjson
 import sqlalchemy as sa
 from sizes import size
 
-from hud.platform.models.records import ModelConfig
-from hud.platform.store import Store, tables
-from hud.platform.store.ingest import upsert
+from hud_platform.models.records import ModelConfig
+from hud_platform.store import Store, tables
+from hud_platform.store.ingest import upsert
 
 ROWS = size(2_000, 120)
 """Tasks of each taskset; jobs played the first of them."""

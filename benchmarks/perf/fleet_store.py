@@ -22,12 +22,12 @@ from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.eval.grade import Grade
 from hud.eval.run import Run
-from hud.platform.leases.leased_queue import Lease
-from hud.platform.rollouts.brought_events import Brought, store_events
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store import Store
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, Trace, new_id
+from hud_platform.leases.leased_queue import Lease
+from hud_platform.rollouts.brought_events import Brought, store_events
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store import Store
+from hud_platform.store.tables import LOCAL_TEAM
 
 NODES, EACH, ROUNDS = size((16, 128, 2), (2, 2, 1))
 SPEC = {"env": "e", "task": "t", "slug": "t", "agent": {"type": "openai", "config": {"model": "m"}}}

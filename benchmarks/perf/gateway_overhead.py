@@ -32,12 +32,12 @@ async def serve(home: str) -> None:
     """Serve the platform beside a line protocol on standard input: each line drives the engine once."""
     import uvicorn
 
-    from hud.platform.application import PlatformConfig, create_app
-    from hud.platform.gateway.chat_formats import format_of
-    from hud.platform.http_connections import Bounds, settings_of
-    from hud.platform.server import first_key, listen
-    from hud.platform.serving.token_engine import TokenDelta, TokenRequest
     from hud.trace import SamplingParams
+    from hud_platform.application import PlatformConfig, create_app
+    from hud_platform.gateway.chat_formats import format_of
+    from hud_platform.http_connections import Bounds, settings_of
+    from hud_platform.server import first_key, listen
+    from hud_platform.serving.token_engine import TokenDelta, TokenRequest
 
     app = create_app(PlatformConfig(Path(home), keys=True))
     platform = app.state.parts

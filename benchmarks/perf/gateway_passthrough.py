@@ -78,8 +78,8 @@ async def stand_in() -> None:
 
 def serve(home: str) -> None:
     """Serve the platform as `hud up` does; its address and key are the first line that is printed."""
-    from hud.platform.config import PlatformConfig
-    from hud.platform.server import serve
+    from hud_platform.config import PlatformConfig
+    from hud_platform.server import serve
 
     config = PlatformConfig(Path(home), keys=True)
     serve(config, "127.0.0.1", 0, lambda at, key: print(json.dumps([at.url, key]), flush=True))

@@ -38,11 +38,11 @@ async def serve(home: str, engine: str) -> None:
     """Serve the platform; a line on standard input, `[streams, tokens]`, drives the engine directly instead."""
     import uvicorn
 
-    from hud.platform.application import PlatformConfig, create_app
-    from hud.platform.gateway.chat_formats import format_of
-    from hud.platform.server import first_key, listen
-    from hud.platform.serving.token_engine import TokenDelta, TokenRequest
     from hud.trace import SamplingParams
+    from hud_platform.application import PlatformConfig, create_app
+    from hud_platform.gateway.chat_formats import format_of
+    from hud_platform.server import first_key, listen
+    from hud_platform.serving.token_engine import TokenDelta, TokenRequest
 
     app = create_app(PlatformConfig(Path(home), keys=True, engine=engine))
     platform = app.state.parts

@@ -24,13 +24,13 @@ import sqlalchemy as sa
 from records import report
 from sizes import size
 
-from hud.platform.search.run_index import RunIndexing, index_some
-from hud.platform.search.run_search import search
-from hud.platform.store import Store, tables
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
+from hud_platform.search.run_index import RunIndexing, index_some
+from hud_platform.search.run_search import search
+from hud_platform.store import Store, tables
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 RUNS, SECONDS, ROUNDS = size((1_000_000, 30, 5), (600, 1, 2))
 RATE = size(2_200, 200)

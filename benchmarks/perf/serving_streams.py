@@ -17,13 +17,13 @@ from sizes import size
 
 from hud.engine.cpu_threads import limit
 from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.models.records import ModelRecord
-from hud.platform.parts import Parts
-from hud.platform.serving.token_engine import TokenDelta, TokenRequest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams
 from hud.train import TrajectoryPayload, TrajectorySample
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.models.records import ModelRecord
+from hud_platform.parts import Parts
+from hud_platform.serving.token_engine import TokenDelta, TokenRequest
+from hud_platform.store.tables import LOCAL_TEAM
 
 STREAMS, PROMPT, NEW, ROUNDS = size((256, 32, 64, 5), (2, 4, 4, 1))
 TRAINED, WAITED = size((64, 400), (2, 8))

@@ -9,134 +9,140 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "packages" / "openhud" / "hud"
+PACKAGES = {"hud": "openhud", "hud_platform": "openhud-platform"}
+"""Folder below `packages/` of each import package of the loop."""
 PAGE = ROOT / "docs" / "loop.md"
 STAGES: list[tuple[str, str, list[str]]] = [
     (
         "A task is declared",
         "A template makes rows of plain data; nothing runs yet.",
         [
-            "environment/environment.py",
-            "environment/templates/task.py",
-            "environment/templates/template.py",
-            "environment/templates/prompts.py",
-            "environment/templates/answer.py",
-            "environment/templates/rewards.py",
-            "environment/tools/tool.py",
-            "environment/tools/arguments.py",
-            "environment/tools/results.py",
-            "eval/tasksets/taskset.py",
+            "hud/environment/environment.py",
+            "hud/environment/templates/task.py",
+            "hud/environment/templates/template.py",
+            "hud/environment/templates/prompts.py",
+            "hud/environment/templates/answer.py",
+            "hud/environment/templates/rewards.py",
+            "hud/environment/tools/tool.py",
+            "hud/environment/tools/arguments.py",
+            "hud/environment/tools/results.py",
+            "hud/eval/tasksets/taskset.py",
         ],
     ),
     (
         "A rollout is played",
         "A runtime opens the environment, an agent plays the run, the template grades it.",
         [
-            "eval/scheduler.py",
-            "eval/rollouts.py",
-            "eval/episode.py",
-            "eval/rollout_failure.py",
-            "eval/runtimes/local.py",
-            "eval/runtimes/fork.py",
-            "environment/connection.py",
-            "environment/run.py",
-            "eval/run.py",
-            "eval/grade.py",
-            "agents/agent.py",
-            "agents/agent_forms.py",
-            "agents/tool_loop.py",
-            "agents/chat_messages.py",
+            "hud/eval/scheduler.py",
+            "hud/eval/rollouts.py",
+            "hud/eval/episode.py",
+            "hud/eval/rollout_failure.py",
+            "hud/eval/runtimes/local.py",
+            "hud/eval/runtimes/fork.py",
+            "hud/environment/connection.py",
+            "hud/environment/run.py",
+            "hud/eval/run.py",
+            "hud/eval/grade.py",
+            "hud/agents/agent.py",
+            "hud/agents/agent_forms.py",
+            "hud/agents/tool_loop.py",
+            "hud/agents/chat_messages.py",
         ],
     ),
     (
         "The policy samples a turn",
         "Messages become token ids, ids become a sampled turn with log-probabilities.",
         [
-            "trace/chat_model.py",
-            "engine/policy.py",
-            "engine/chat/chat_format.py",
-            "engine/chat/chat_template.py",
-            "engine/chat/prompt_tokens.py",
-            "engine/config.py",
-            "engine/models/reference_decoder.py",
-            "engine/models/attention.py",
-            "engine/sample/request.py",
-            "engine/sample/sampler.py",
-            "engine/sample/scheduler.py",
-            "engine/sample/plain_runner.py",
-            "engine/sample/kv_cache.py",
-            "engine/sample/prefix_cache.py",
-            "engine/sample/token_sampling.py",
+            "hud/trace/chat_model.py",
+            "hud/engine/policy.py",
+            "hud/engine/chat/chat_format.py",
+            "hud/engine/chat/chat_template.py",
+            "hud/engine/chat/prompt_tokens.py",
+            "hud/engine/config.py",
+            "hud/engine/models/reference_decoder.py",
+            "hud/engine/models/attention.py",
+            "hud/engine/sample/request.py",
+            "hud/engine/sample/sampler.py",
+            "hud/engine/sample/scheduler.py",
+            "hud/engine/sample/plain_runner.py",
+            "hud/engine/sample/kv_cache.py",
+            "hud/engine/sample/prefix_cache.py",
+            "hud/engine/sample/token_sampling.py",
         ],
     ),
     (
         "The run is recorded",
         "Steps go to a journal on disk, and from there to the store.",
         [
-            "trace/steps.py",
-            "trace/content.py",
-            "client/recording.py",
-            "trace/recording/journal.py",
-            "client/shipping.py",
-            "platform/store/ingest.py",
-            "trace/sampled/token_columns.py",
-            "platform/store/records.py",
-            "eval/job.py",
-            "eval/results/job_statistics.py",
+            "hud/trace/steps.py",
+            "hud/trace/content.py",
+            "hud/client/recording.py",
+            "hud/trace/recording/journal.py",
+            "hud/client/shipping.py",
+            "hud_platform/store/ingest.py",
+            "hud/trace/sampled/token_columns.py",
+            "hud_platform/store/records.py",
+            "hud/eval/job.py",
+            "hud/eval/results/job_statistics.py",
         ],
     ),
     (
         "A batch is chosen",
         "Groups with signal become the input of a training call.",
         [
-            "train/config.py",
-            "train/loop.py",
-            "train/rollouts/curriculum.py",
-            "train/rollouts/batch.py",
-            "graders/group_signal.py",
-            "train/inputs.py",
-            "train/learner.py",
-            "train/client.py",
+            "hud/train/config.py",
+            "hud/train/loop.py",
+            "hud/train/rollouts/curriculum.py",
+            "hud/train/rollouts/batch.py",
+            "hud/graders/group_signal.py",
+            "hud/train/inputs.py",
+            "hud/train/learner.py",
+            "hud/train/client.py",
         ],
     ),
     (
         "A gradient is computed",
         "Rewards become advantages, trajectories become datums, datums become packed passes.",
         [
-            "learning/groups.py",
-            "learning/advantages.py",
-            "learning/datums.py",
-            "learning/packing.py",
-            "learning/losses/formulas.py",
-            "learning/losses/corrections.py",
-            "platform/training/session.py",
-            "platform/training/gradient_accumulation.py",
-            "engine/learn/packed_pass.py",
-            "engine/learn/training_pass.py",
-            "engine/learn/local_trainer.py",
+            "hud/learning/groups.py",
+            "hud/learning/advantages.py",
+            "hud/learning/datums.py",
+            "hud/learning/packing.py",
+            "hud/learning/losses/formulas.py",
+            "hud/learning/losses/corrections.py",
+            "hud_platform/training/session.py",
+            "hud_platform/training/gradient_accumulation.py",
+            "hud/engine/learn/packed_pass.py",
+            "hud/engine/learn/training_pass.py",
+            "hud/engine/learn/local_trainer.py",
         ],
     ),
     (
         "The weights are stepped and serve",
         "The step becomes a checkpoint, the checkpoint becomes the head, the head samples.",
         [
-            "engine/learn/optimizer.py",
-            "platform/training/trained_model.py",
-            "platform/models/checkpoint_tree.py",
-            "platform/models/checkpoint_files.py",
-            "platform/models/loaded_policies.py",
-            "engine/sample/weight_swap.py",
-            "platform/models/promotion.py",
-            "eval/results/promotion_gate.py",
+            "hud/engine/learn/optimizer.py",
+            "hud_platform/training/trained_model.py",
+            "hud_platform/models/checkpoint_tree.py",
+            "hud_platform/models/checkpoint_files.py",
+            "hud_platform/models/loaded_policies.py",
+            "hud/engine/sample/weight_swap.py",
+            "hud_platform/models/promotion.py",
+            "hud/eval/results/promotion_gate.py",
         ],
     ),
 ]
-"""Stages of the loop: title, what happens, and files below `packages/openhud/hud/`."""
+"""Stages of the loop: title, what happens, and files from their import package on."""
 BEGINNING = """# The closed loop in reading order
 
-The loop from a task to the head that serves: {files} files of `packages/openhud/hud/`, about {lines:,} lines, in the order in which data
-flow. [Architecture](architecture.md) has all rooms, [the engine](engine.md) the samplers.
+The loop from a task to the head that serves: {files} files, about {lines:,} lines, in the order in which data flow: `hud/` is in
+`packages/openhud`, `hud_platform/` in `packages/openhud-platform`. [Architecture](architecture.md) has all rooms, [the engine](engine.md) the samplers.
 """
+
+
+def path_of(file: str) -> Path:
+    """Return the path of a file such as `hud/eval/run.py`."""
+    return ROOT / "packages" / PACKAGES[file.partition("/")[0]] / file
 
 
 def first_sentence(path: Path) -> str:
@@ -147,12 +153,12 @@ def first_sentence(path: Path) -> str:
 
 def page() -> str:
     """Return the text of docs/loop.md. Raises `FileNotFoundError` for a file that is no more."""
-    paths = [SOURCE / name for _, _, names in STAGES for name in names]
+    paths = [path_of(name) for _, _, names in STAGES for name in names]
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
     parts = [BEGINNING.format(files=len(paths), lines=round(lines, -3))]
     for title, happens, names in STAGES:
         rows = [
-            f"{number}. `{name}`: {first_sentence(SOURCE / name)}"
+            f"{number}. `{name}`: {first_sentence(path_of(name))}"
             for number, name in enumerate(names, 1)
         ]
         parts.append("\n".join([f"## {title}", "", happens, "", *rows, ""]))

@@ -11,7 +11,7 @@ import httpx
 import torch
 from safetensors.torch import load_file
 
-from hud.platform.models.checkpoint_files import SAMPLER, STATE
+from hud_platform.models.checkpoint_files import SAMPLER, STATE
 
 
 @dataclass

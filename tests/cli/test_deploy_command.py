@@ -13,9 +13,9 @@ import websockets
 import hud.client
 from hud.cli.main import run
 from hud.fleet.builds.archives import unpack
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.environments.registry import Environments
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.environments.registry import Environments
+from hud_platform.store.tables import LOCAL_TEAM
 
 ENV = """
 from hud import Environment

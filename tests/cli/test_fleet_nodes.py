@@ -7,8 +7,8 @@ import pytest
 
 from hud.cli.main import run
 from hud.client import connect, disconnect
-from hud.platform.access import LOCAL
-from hud.platform.rollouts.nodes import Nodes
+from hud_platform.access import LOCAL
+from hud_platform.rollouts.nodes import Nodes
 
 NAME = "ip-10-0-131-231.us-east-2.compute.internal"
 LABELS = {"market": "spot", "zone": "us-east-2b"}

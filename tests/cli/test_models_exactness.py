@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from hud.cli.main import run
 from hud.client import disconnect
 from hud.engine.exactness import check
-from hud.platform.models.weight_sources import place_companions
+from hud_platform.models.weight_sources import place_companions
 
 TASKS = """
 from hud import Environment

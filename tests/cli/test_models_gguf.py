@@ -7,8 +7,8 @@ import zipfile
 import pytest
 from tests.integrations.gguf.written_files import decoder, write
 
-from hud.platform.models import named_models
-from hud.platform.models.named_models import NamedModel
+from hud.engine.model_files import named_models
+from hud.engine.model_files.named_models import NamedModel
 
 NAME = "tiny-instruct"
 

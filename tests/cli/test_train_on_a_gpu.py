@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.cli.test_models_command import CREATE, TRAIN, home, hud  # noqa: F401
 
-from hud.platform.models.loaded_policies import training_device
+from hud_platform.models.loaded_policies import training_device
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import hud.client
 from hud import exact_json
 from hud.client.recording import MemoryRecorder
-from hud.platform.store import records
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, Step, new_id, parse_step
 from hud.trace.recording.journal import decode_events
+from hud_platform.store import records
+from hud_platform.store.tables import LOCAL_TEAM
 
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=6)
 logprob = st.floats(-50, 0, width=32)

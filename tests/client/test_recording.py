@@ -79,7 +79,7 @@ async def test_a_later_turn_stores_only_what_its_prompt_adds(home):
     await played(count=1, group=1)
     import sqlalchemy as sa
 
-    from hud.platform.store import tables
+    from hud_platform.store import tables
 
     platform = hud.client.connect().embedded.parts
     with platform.store.read() as connection:

@@ -18,10 +18,10 @@ from hud.client.run_pass import RunLimits, run_pass
 from hud.environment import Environment
 from hud.errors import AgentFault, RefusedError, StoreAwayError
 from hud.learning.datums import datums_of, payload_of
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.store import tables
-from hud.platform.store.records import samples_of
 from hud.trace import AgentStep, SamplingParams, ToolStep
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.store import tables
+from hud_platform.store.records import samples_of
 
 HELLO = [{"role": "user", "content": "hello"}]
 LOOK = {"type": "object", "properties": {"at": {"type": "integer"}}}

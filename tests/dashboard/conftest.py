@@ -9,8 +9,8 @@ import httpx
 import pytest
 from tests.fleet.live_server import LiveServer
 
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 BROWSER_HEADERS = {

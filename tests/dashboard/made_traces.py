@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
-from hud.platform.store import tables
-from hud.platform.store.ingest import ingest
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
+from hud_platform.store import tables
+from hud_platform.store.ingest import ingest
 
 BEGAN = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 

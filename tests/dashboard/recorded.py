@@ -6,10 +6,10 @@ import time
 import orjson
 
 from hud.client.presence import process_started
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 ENDED = {"status": "completed", "stop_reason": "done", "step_count": 4, "turns": 2}
 

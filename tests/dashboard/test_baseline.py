@@ -13,18 +13,18 @@ from tests.dashboard.conftest import sign_in
 
 from hud.errors import StoreError, UsageError
 from hud.eval import Job
-from hud.platform.access.teams import Teams
-from hud.platform.environments import reports
-from hud.platform.environments.registry import Environments
-from hud.platform.store import records, tables
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import ToolSpec, new_id
 from hud_dashboard.human_baseline import session as baseline_session
 from hud_dashboard.human_baseline import session_registry
 from hud_dashboard.human_baseline.benchmarks import offer, results
 from hud_dashboard.human_baseline.screen import screen_arguments
 from hud_dashboard.schema_forms import fields_of, read_arguments
+from hud_platform.access.teams import Teams
+from hud_platform.environments import reports
+from hud_platform.environments.registry import Environments
+from hud_platform.store import records, tables
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.tasksets.versions import Tasksets, row_of
 
 ENV = '''
 from hud import Environment

@@ -9,11 +9,11 @@ import pytest
 import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 
-from hud.platform.access.teams import Teams
-from hud.platform.environments.registry import Environments
-from hud.platform.store import tables
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import dashed, new_id
+from hud_platform.access.teams import Teams
+from hud_platform.environments.registry import Environments
+from hud_platform.store import tables
+from hud_platform.store.tables import LOCAL_TEAM
 
 MANIFEST = {
     "name": "shop",
@@ -133,7 +133,7 @@ async def test_the_log_of_a_build_that_goes_on_is_live_until_it_is_over(platform
     identifier, _ = build(platform.store, "IN_PROGRESS", lines=["one"])
     page = (await web.get(f"/environments/builds/{identifier}")).text
     assert f"/events/builds/{identifier}" in page
-    from hud.platform.environments import reports
+    from hud_platform.environments import reports
 
     shown = (await web.get(f"/environments/builds/{identifier}.json")).json()
     assert (shown["revision"], shown["lines"]) == ("building-1", ["one"])

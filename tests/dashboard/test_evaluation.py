@@ -8,10 +8,10 @@ from tests.dashboard.test_models import made
 from tests.dashboard.test_search import told
 from tests.dashboard.test_train import TASKS, ended, make_model
 
-from hud.platform.access.teams import Teams
-from hud.platform.store import records
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace.trajectory_export import trajectory_line
+from hud_platform.access.teams import Teams
+from hud_platform.store import records
+from hud_platform.store.tables import LOCAL_TEAM
 
 
 @pytest.mark.slow

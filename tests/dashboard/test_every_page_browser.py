@@ -17,8 +17,8 @@ from tests.dashboard.recorded import line, run_lines
 from tests.dashboard.test_tasksets_pages import know_environment, task, upload
 from tests.fleet.live_server import LiveServer
 
-from hud.platform.store import Store
 from hud.trace import new_id
+from hud_platform.store import Store
 
 pytestmark = pytest.mark.slow
 

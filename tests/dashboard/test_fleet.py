@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from hud.platform.access import Identity
-from hud.platform.rollouts.nodes import Nodes
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.access import Identity
+from hud_platform.rollouts.nodes import Nodes
+from hud_platform.store.tables import LOCAL_TEAM
 
 WORKER = Identity(LOCAL_TEAM, frozenset(), key_id="a" * 32, worker=True)
 

@@ -8,11 +8,11 @@ import pytest
 from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
 
-from hud.platform.access.page_paths import FAMILIES, api_families
-from hud.platform.access.response_headers import POLICY
 from hud_dashboard.local.door import LocalDoor
 from hud_dashboard.static_files import FOLDER
 from hud_dashboard.value_formats import visible
+from hud_platform.access.page_paths import FAMILIES, api_families
+from hud_platform.access.response_headers import POLICY
 
 
 async def test_the_first_page_is_that_of_the_jobs(web):

@@ -5,10 +5,10 @@ from tests.dashboard.recorded import line, record, run_lines
 from hud.eval.results.intervals import bounds
 from hud.eval.results.job_statistics import job_statistics
 from hud.eval.results.run_summary import RunSummary
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud.train.rollouts.scoring import compared
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 TASKS = {"a": [0.0, 0.0], "b": [1.0, 0.0], "c": [0.0, 0.0], "d": [0.0, 0.0, 0.25], "e": [0.1]}
 

@@ -4,12 +4,12 @@ import pytest
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.recorded import line, record, run_lines
 
-from hud.platform.access.teams import Teams
-from hud.platform.leases.leased_queue import Lease
-from hud.platform.rollouts.brought_events import Brought, store_events
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store.ingest import ingest
 from hud.trace import dashed, new_id
+from hud_platform.access.teams import Teams
+from hud_platform.leases.leased_queue import Lease
+from hud_platform.rollouts.brought_events import Brought, store_events
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store.ingest import ingest
 
 FAULT = {"reward": None, "status": "error", "failure_kind": "environment"}
 
@@ -97,7 +97,7 @@ async def test_a_job_without_runs_is_a_page(web, platform):
 
 async def test_an_interrupted_job_says_how_it_goes_on(web, platform, monkeypatch):
     job = record(platform, "left", {"a": [1.0, None]}, open_job=True)
-    monkeypatch.setattr("hud.platform.store.job_status.process_lives", lambda *_: False)
+    monkeypatch.setattr("hud_platform.store.job_status.process_lives", lambda *_: False)
     page = (await web.get(f"/jobs/{job}")).text
     assert f"--resume {job[:12]}" in page
     assert "not measured: cancelled" in page

@@ -5,9 +5,9 @@ from tests.dashboard.conftest import sign_in
 from tests.dashboard.recorded import record
 from tests.dashboard.test_train import make_model, score
 
-from hud.platform.access.teams import Teams
-from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id
+from hud_platform.access.teams import Teams
+from hud_platform.training.runs import TrainingRuns
 
 DAY = 86_400
 
@@ -144,7 +144,7 @@ async def test_many_jobs_are_paged(web, platform):
 
 async def test_a_job_whose_process_died_is_interrupted(web, platform, monkeypatch):
     record(platform, "left", {"a": [1.0, None]}, open_job=True)
-    monkeypatch.setattr("hud.platform.store.job_status.process_lives", lambda *_: False)
+    monkeypatch.setattr("hud_platform.store.job_status.process_lives", lambda *_: False)
     (job,) = (await web.get("/jobs.json")).json()["items"]
     assert job["status"] == "interrupted"
     assert await names(web, "?status=interrupted") == ["left"]

@@ -10,16 +10,16 @@ from tests.dashboard.test_train import TASKS, ended, make_model, score
 
 from hud.client.presence import presence
 from hud.eval.results.promotion_gate import decide
-from hud.platform.access.teams import Teams
-from hud.platform.models import checkpoint_tree
-from hud.platform.models.checkpoint_tree import node_name
-from hud.platform.models.records import CheckpointRecord, ModelConfig
-from hud.platform.store import tables
-from hud.platform.store.checkpoint_rewards import ended_runs
-from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, now
 from hud_dashboard.pages import models as pages
 from hud_dashboard.queries.model_tree import rows_of
+from hud_platform.access.teams import Teams
+from hud_platform.models import checkpoint_tree
+from hud_platform.models.checkpoint_tree import node_name
+from hud_platform.models.records import CheckpointRecord, ModelConfig
+from hud_platform.store import tables
+from hud_platform.store.checkpoint_rewards import ended_runs
+from hud_platform.training.runs import TrainingRuns
 
 
 def made(platform, model, step, parent=None, *, head=True, pruned=False):

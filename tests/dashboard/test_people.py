@@ -8,10 +8,10 @@ import sqlalchemy as sa
 from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.test_models import made, make_model
 
-from hud.platform.access.teams import Teams
-from hud.platform.store import tables
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_platform.access.teams import Teams
+from hud_platform.store import tables
+from hud_platform.store.tables import LOCAL_TEAM
 
 FORM = {"name": "laptop", "scope": "run", "lifetime": "30"}
 
@@ -22,7 +22,7 @@ def secret_in(page):
 
 async def actions(platform, team=LOCAL_TEAM):
 
-    from hud.platform.access import audit_log
+    from hud_platform.access import audit_log
 
     items, _ = audit_log.page(platform.store, team, 100, 0)
     return [(item["action"], item["subject"]) for item in items]

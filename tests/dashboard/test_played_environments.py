@@ -5,9 +5,9 @@ from tests.dashboard.recorded import record
 from hud import Environment
 from hud.client.recording import MemoryRecorder
 from hud.eval import Taskset
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 env = Environment("arithmetic")
 

@@ -7,7 +7,7 @@ from tests.dashboard.conftest import sign_in
 from tests.dashboard.test_baseline import deploy, upload
 from tests.dashboard.test_train import make_model
 
-from hud.platform.access.teams import Teams
+from hud_platform.access.teams import Teams
 
 WORLD = """
 from hud import Environment

@@ -10,15 +10,15 @@ from tests.dashboard.recorded import record
 from tests.dashboard.test_models import record_rewards, served, tasks
 from tests.dashboard.test_train import make_model
 
-from hud.platform.models import promotion
-from hud.platform.models.checkpoint_files import SAMPLER, STATE, Manifest, write_checkpoint
-from hud.platform.models.checkpoint_tree import node_name
-from hud.platform.models.records import CheckpointRecord
-from hud.platform.routes import promotions
-from hud.platform.store import tables
-from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 from hud.trace import new_id, now
 from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
+from hud_platform.models import promotion
+from hud_platform.models.checkpoint_files import SAMPLER, STATE, Manifest, write_checkpoint
+from hud_platform.models.checkpoint_tree import node_name
+from hud_platform.models.records import CheckpointRecord
+from hud_platform.routes import promotions
+from hud_platform.store import tables
+from hud_platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 
 
 def checkpoint(platform, model, step=1, parent=None):

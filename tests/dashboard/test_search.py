@@ -8,13 +8,13 @@ import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.recorded import line, run_lines
 
-from hud.platform.access.teams import Teams
-from hud.platform.search.run_index import index_missing
-from hud.platform.search.run_search import search
-from hud.platform.store import Store, tables
-from hud.platform.store.ingest import ingest, to_be_indexed
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_platform.access.teams import Teams
+from hud_platform.search.run_index import index_missing
+from hud_platform.search.run_search import search
+from hud_platform.store import Store, tables
+from hud_platform.store.ingest import ingest, to_be_indexed
+from hud_platform.store.tables import LOCAL_TEAM
 
 AT = 1_760_000_000_000_000
 
@@ -187,7 +187,7 @@ async def test_a_bounded_search_says_how_many_runs_it_did_not_see(platform, monk
     every = sa.select(tables.runs.c.trace_id)
     with platform.store.begin() as connection:
         to_be_indexed(connection, LOCAL_TEAM, connection.execute(every).scalars().all())
-    monkeypatch.setattr("hud.platform.search.run_index.RUNS_AT_ONCE", 100)
+    monkeypatch.setattr("hud_platform.search.run_index.RUNS_AT_ONCE", 100)
     assert index_missing(platform.store, LOCAL_TEAM, seconds=-1) == 30
     assert index_missing(platform.store, LOCAL_TEAM, seconds=-1) == 0
 
@@ -254,7 +254,7 @@ async def test_the_page_says_over_how_many_runs_it_looked(web, platform, monkeyp
     every = sa.select(tables.runs.c.trace_id)
     with platform.store.begin() as connection:
         to_be_indexed(connection, LOCAL_TEAM, connection.execute(every).scalars().all())
-    monkeypatch.setattr("hud.platform.search.run_search.index_missing", lambda *_: 30)
+    monkeypatch.setattr("hud_platform.search.run_search.index_missing", lambda *_: 30)
     page = (await web.get("/search", params={"text": "absent"})).text
     assert "Searched 100 of 130 runs, the newest." in page
     assert "None of the 100 runs that were searched" in page

@@ -9,13 +9,13 @@ from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
 
 from hud.errors import UsageError
-from hud.platform.access.teams import Teams
 from hud_dashboard.bundle.folder import export_job
 from hud_dashboard.queries import saved_views
+from hud_platform.access.teams import Teams
 
 
 def traces_of(platform, job):
-    from hud.platform.store import records
+    from hud_platform.store import records
 
     runs, _ = records.runs_page(platform.store, {"id": job, "team_id": team_of(platform), "status": "completed"}, None, 0)  # fmt: skip
     return [run["trace_id"] for run in runs]

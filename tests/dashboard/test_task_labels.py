@@ -7,8 +7,8 @@ from tests.dashboard.test_tasksets_pages import know_environment, upload
 from tests.dashboard.test_train import make_model
 
 from hud.environment.templates.task import default_slug
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets.versions import Tasksets
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.tasksets.versions import Tasksets
 
 POWER = {"env": "arithmetic", "id": "power", "args": {"base": 2, "exponent": 3}}
 SLUG = default_slug("power", POWER["args"])

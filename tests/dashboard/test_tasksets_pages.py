@@ -7,12 +7,12 @@ import pytest
 import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 
-from hud.platform.access.teams import Teams
-from hud.platform.environments.registry import Environments
-from hud.platform.store import tables
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import new_id, plain
+from hud_platform.access.teams import Teams
+from hud_platform.environments.registry import Environments
+from hud_platform.store import tables
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.tasksets.versions import Tasksets, row_of
 
 DEEP = json.loads("[" * 240 + "]" * 240)
 SCHEMA = {
@@ -189,7 +189,7 @@ async def test_a_taskset_is_made_and_rows_are_added_changed_renamed_and_removed(
     before = (await web.get(f"/v2{place}/export?version=3")).json()
     assert [row["name"] for row in before["tasks"]] == ["first", "two"]
 
-    from hud.platform.access import audit_log
+    from hud_platform.access import audit_log
 
     log, _ = audit_log.page(platform.store, LOCAL_TEAM, 10, 0)
     assert log[0]["details"]["change"] == "removed first"

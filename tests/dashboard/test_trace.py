@@ -14,13 +14,13 @@ from tests.dashboard.made_traces import (
 )
 from tests.fleet.test_rollout_queue import played
 
-from hud.platform.leases.leased_queue import Lease
-from hud.platform.rollouts.brought_events import Brought, store_events
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.store.telemetry import ingest_spans
 from hud.trace import dashed, new_id
 from hud_dashboard.trace.page import revision_of
+from hud_platform.leases.leased_queue import Lease
+from hud_platform.rollouts.brought_events import Brought, store_events
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.store.telemetry import ingest_spans
 
 
 async def seen(web, address, status=200):

@@ -3,8 +3,8 @@
 import pytest
 from tests.dashboard.made_traces import add_step, at, conversation, long_trace, put_run, text
 
-from hud.platform.access.teams import Teams
-from hud.platform.store import Store
+from hud_platform.access.teams import Teams
+from hud_platform.store import Store
 
 pytestmark = pytest.mark.slow
 

@@ -7,11 +7,11 @@ import pytest
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.made_traces import conversation, put_run
 
-from hud.platform.access.teams import Teams
-from hud.platform.store import tables
-from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 from hud.trace import new_id
 from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
+from hud_platform.access.teams import Teams
+from hud_platform.store import tables
+from hud_platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 
 IDS = [11, 12, 13, 14]
 SAMPLED = [-0.5, -1.0, -2.0, -3.0]

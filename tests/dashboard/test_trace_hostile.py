@@ -6,7 +6,7 @@ import pytest
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.made_traces import at, image, long_trace, png, put_run, text
 
-from hud.platform.access.teams import Teams
+from hud_platform.access.teams import Teams
 
 EVIL = "<script>alert(1)</script><svg onload=alert(2)>\"'><img src=x onerror=alert(3)>\u202egpj.exe\x00\x1b[31m"
 

@@ -7,12 +7,12 @@ import socket
 import pytest
 from tests.dashboard.conftest import browse, sign_in
 
-from hud.platform.access.teams import Teams
-from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.progress import Score, scores_of
 from hud_dashboard.launching.launch_request import launched_config
 from hud_dashboard.pages.train_form import config_of, fields
+from hud_platform.access.teams import Teams
+from hud_platform.training.runs import TrainingRuns
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

@@ -9,13 +9,13 @@ from tests.dashboard.recorded import record
 from tests.dashboard.test_search import step_line
 from tests.dashboard.test_train import make_model, record_run, score
 
-from hud.platform.access.teams import Teams
-from hud.platform.store import tables
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.progress import Score
 from hud_dashboard.pages.train_curves import charts
+from hud_platform.access.teams import Teams
+from hud_platform.store import tables
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.training.runs import TrainingRuns
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,10 +6,10 @@ import pytest
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.test_train import make_model
 
-from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig
 from hud_dashboard.pages.train_form import changed
 from hud_dashboard.value_formats import duration, visible, written
+from hud_platform.training.runs import TrainingRuns
 
 
 @pytest.mark.parametrize(

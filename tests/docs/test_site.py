@@ -15,9 +15,9 @@ from tests.dashboard.conftest import chromium as chromium
 from tests.docs.blocks import ROOT
 from tests.fleet.live_server import LiveServer
 
-from hud.platform.access.response_headers import POLICY
 from hud_dashboard.documentation import read_pages
 from hud_dashboard.documentation.site import site_files
+from hud_platform.access.response_headers import POLICY
 
 pytestmark = pytest.mark.timeout(600)
 REFERENCE = ROOT / "docs" / "reference"

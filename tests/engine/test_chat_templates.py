@@ -11,8 +11,8 @@ from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import Policy
 from hud.errors import StoreError, UsageError
-from hud.platform.models.weight_sources import place_companions
 from hud.trace import SamplingParams
+from hud_platform.models.weight_sources import place_companions
 
 TALK = [{"role": "user", "content": "hi"}]
 SCHEMAS = [{"type": "function", "function": tool.model_dump()} for tool in TOOLS]

@@ -18,8 +18,8 @@ from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
 from hud.engine.chat.tokenizers.tokenizer_trial import trial_problem
 from hud.engine.config import DecoderConfig
 from hud.errors import StoreError, UsageError
-from hud.platform.gateway.detokenizing import Vocabulary
-from hud.platform.models.weight_sources import check_folder
+from hud_platform.gateway.detokenizing import Vocabulary
+from hud_platform.models.weight_sources import check_folder
 
 DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 PAIR = {"type": "Replace", "pattern": {"Regex": "a"}, "content": "aa"}

@@ -8,8 +8,8 @@ from tests.engine.published import PUBLISHED, no_weights, published_folder, publ
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.chat.tool_calls.format import parse_output
 from hud.engine.chat.tool_calls.formats import FORMATS
-from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import Continuation, ToolSpec
+from hud_platform.training.supervised_rendering import render_conversation
 
 ASK = ToolSpec(
     name="ask",

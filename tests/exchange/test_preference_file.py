@@ -12,12 +12,12 @@ from tests.platform.labels.test_labels import say, traces_of
 
 from hud.cli.main import run
 from hud.client import connect
-from hud.platform.labels.comparisons import Comparisons
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.train.supervised.examples import tokenized, usable_examples
 from hud.train.supervised.preferences import pairs_of, peoples_pairs
 from hud.train.supervised.recorded_runs import recorded_examples, runs_of_job
+from hud_platform.labels.comparisons import Comparisons
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 __all__ = ["model"]
 

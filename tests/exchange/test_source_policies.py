@@ -14,10 +14,10 @@ from hud.cli.main import run
 from hud.client import connect
 from hud.errors import UsageError
 from hud.exchange.redaction import Redaction
-from hud.platform.search.run_index import words_table
-from hud.platform.store import source_policies
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace.recorded_time import now
+from hud_platform.search.run_index import words_table
+from hud_platform.store import source_policies
+from hud_platform.store.tables import LOCAL_TEAM
 
 KEY = "sk-ant-abcdefghijklmnop1234"
 

@@ -11,7 +11,7 @@ from hud.errors import EnvironmentFault, InfrastructureFault
 from hud.fleet.builds import build_cache
 from hud.fleet.builds.build_cache import BuildCache, site_packages
 from hud.fleet.builds.shared_packages import share_ours
-from hud.platform.environments.packed_builds import pack
+from hud_platform.environments.packed_builds import pack
 
 
 class Shelf:

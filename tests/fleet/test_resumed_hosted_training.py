@@ -15,7 +15,7 @@ from tests.fleet.deployed_server import deploy, wait
 from tests.fleet.live_server import LiveServer
 from tests.fleet.test_hosted_training import ENV, SETTINGS
 
-from hud.platform.models.checkpoint_files import SAMPLER, STATE
+from hud_platform.models.checkpoint_files import SAMPLER, STATE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -10,14 +10,14 @@ from hud.environment import Task
 from hud.errors import HudError, NotFoundError, PlatformError, UsageError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
-from hud.platform.leases.leased_queue import Lease
-from hud.platform.rollouts import rollout_queue
-from hud.platform.rollouts.brought_events import Brought, store_events
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store import Store, records
 from hud.processes.backoff import Backoff
 from hud.trace import Step, Trace, derived_id, new_id
 from hud.trace.recording.journal import encode_event, encode_json, encode_step
+from hud_platform.leases.leased_queue import Lease
+from hud_platform.rollouts import rollout_queue
+from hud_platform.rollouts.brought_events import Brought, store_events
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store import Store, records
 
 MOST_ATTEMPTS, MOST_PREEMPTIONS = Rollouts.most_attempts, Rollouts.most_preemptions
 JOB = {

@@ -12,9 +12,9 @@ from hud.client.recording import MemoryRecorder
 from hud.environment import load_environment
 from hud.eval import LocalRuntime
 from hud.eval.rollouts import rollout
-from hud.platform.store.attempts import Attempt, read_attempt, write_attempts
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, ToolCall, new_id
+from hud_platform.store.attempts import Attempt, read_attempt, write_attempts
+from hud_platform.store.tables import LOCAL_TEAM
 
 WORLD = Path(__file__).parents[1] / "eval" / "subagent_world.py"
 

@@ -15,13 +15,13 @@ from hud import Environment
 from hud.client import connect, disconnect
 from hud.errors import ConflictError, PlatformError
 from hud.eval import Taskset
-from hud.platform.models.checkpoint_files import SAMPLER
 from hud.processes.backoff import Backoff
 from hud.train import learner as learning
 from hud.train.config import TrainConfig
 from hud.train.contributor import Contributor
 from hud.train.loop import train
 from hud.train.run_journal import TrainingRun
+from hud_platform.models.checkpoint_files import SAMPLER
 
 pytestmark = pytest.mark.timeout(240)
 

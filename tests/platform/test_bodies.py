@@ -7,14 +7,14 @@ import zlib
 import httpx
 import pytest
 
-from hud.platform import routes
-from hud.platform.access import bodies
-from hud.platform.access.bodies import READING, RUNNING, WITHOUT_KEY, is_inference, json_problem
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.routes.plugs import route_plugs
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud_dashboard.pages import ROUTERS
+from hud_platform import routes
+from hud_platform.access import bodies
+from hud_platform.access.bodies import READING, RUNNING, WITHOUT_KEY, is_inference, json_problem
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.routes.plugs import route_plugs
+from hud_platform.store.tables import LOCAL_TEAM
 
 CHUNK = b"x" * 65536
 SCOPES = ("read", "run", "admin")
@@ -135,7 +135,7 @@ def packed(data, end=True):
 
 @pytest.mark.parametrize("kind", ["nothing", "after"])
 async def test_packed_bodies_that_never_end_are_refused(app, monkeypatch, kind):
-    monkeypatch.setattr("hud.platform.routes.telemetry.MOST_BYTES", 4 << 20)
+    monkeypatch.setattr("hud_platform.routes.telemetry.MOST_BYTES", 4 << 20)
     start = packed(b"", end=False) if kind == "nothing" else packed(b"{}")
     chunk = b"\x00\x00\x00\xff\xff" * 20_000 if kind == "nothing" else CHUNK
 

@@ -14,8 +14,8 @@ from tests.engine.splitting import stop_of
 from tests.platform.test_prompt_ids import DIALECTS, embedded, through_gateway
 from tokenizers import Tokenizer
 
-from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import Continuation, ToolSpec
+from hud_platform.training.supervised_rendering import render_conversation
 
 FIELDS = (
     "system",

@@ -13,10 +13,10 @@ from hud.client import connect, disconnect
 from hud.client.presence import process_started
 from hud.errors import ConflictError
 from hud.learning.training_calls import CloseRequest, HoldRequest, OpenRequest
-from hud.platform.leases import session_lease
-from hud.platform.training.trained_model import TrainedModel
 from hud.train import TrainingClient
 from hud.train.contributor import Contributor
+from hud_platform.leases import session_lease
+from hud_platform.training.trained_model import TrainedModel
 
 FIRST, SECOND = Contributor("first", "process 1 on box"), Contributor("second", "process 2 on box")
 

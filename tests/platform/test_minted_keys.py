@@ -7,14 +7,14 @@ import pytest
 import sqlalchemy as sa
 
 from hud.errors import PlatformError
-from hud.platform.access import Identity
-from hud.platform.access.device_login import MOST_OPEN, DeviceLogins
-from hud.platform.access.limits import TooManyRequests, Visitors
-from hud.platform.access.passes import Passes
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.store import tables
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_platform.access import Identity
+from hud_platform.access.device_login import MOST_OPEN, DeviceLogins
+from hud_platform.access.limits import TooManyRequests, Visitors
+from hud_platform.access.passes import Passes
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.store import tables
+from hud_platform.store.tables import LOCAL_TEAM
 
 
 @pytest.fixture

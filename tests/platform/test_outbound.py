@@ -13,9 +13,9 @@ import pytest
 from hud.errors import UsageError
 from hud.inference.dialects import server_sent_events as sse
 from hud.outbound import AddressRefusedError, Reach, guarded_session, networks_of, read_bounded
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
 from hud_integrations.vllm.server import Server, ServerLost, ServerRefused
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
 
 SERVER_KEY, TEAM_KEY = "server-secret-key", "team-own-key"
 TEXTS = ["say red green blue yellow", "aeiou"] * 3

@@ -15,17 +15,17 @@ from hud.benchmarks.baseline import baseline_file
 from hud.cli.platform.dotenv import keep
 from hud.client.archives import pack
 from hud.errors import HudError, StoreError, UsageError
-from hud.platform.access import Identity
-from hud.platform.access.passes import KEY_BYTES, Passes
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.environments.registry import Environments
-from hud.platform.models.checkpoint_files import Manifest, write_checkpoint
-from hud.platform.models.registry import Registry
-from hud.platform.secrets import Secrets
-from hud.platform.store import Store
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace.recording.journal import Journal, encode_event, set_aside
 from hud.train.recipe import follow, make_recipe
+from hud_platform.access import Identity
+from hud_platform.access.passes import KEY_BYTES, Passes
+from hud_platform.access.secrets import Secrets
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.environments.registry import Environments
+from hud_platform.models.checkpoint_files import Manifest, write_checkpoint
+from hud_platform.models.registry import Registry
+from hud_platform.store import Store
+from hud_platform.store.tables import LOCAL_TEAM
 
 ADMIN = Identity(LOCAL_TEAM, frozenset({"admin"}))
 ENV = """

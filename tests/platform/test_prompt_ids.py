@@ -26,14 +26,14 @@ from hud.engine.policy import PolicyChatModel
 from hud.errors import UsageError
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.fields import Fields
-from hud.platform.gateway.chat_formats import Format
-from hud.platform.gateway.detokenizing import Vocabulary
-from hud.platform.gateway.local import LocalModel, prompts_of
-from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import Continuation, SamplingParams
 from hud_integrations.anthropic.codec import AnthropicCodec
 from hud_integrations.gemini.codec import GeminiCodec
 from hud_integrations.openai.codec import ResponsesCodec
+from hud_platform.gateway.chat_formats import Format
+from hud_platform.gateway.detokenizing import Vocabulary
+from hud_platform.gateway.local import LocalModel, prompts_of
+from hud_platform.training.supervised_rendering import render_conversation
 
 DIALECTS = {
     "chat": (ChatCodec(), prompt_bodies.chat_body),

@@ -12,13 +12,13 @@ from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine, 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from hud.platform.access import admission
-from hud.platform.access.web_sessions import COOKIE
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.environments.build_queue import Builds
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.serving.token_engine import TokenDelta
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.access import admission
+from hud_platform.access.web_sessions import COOKIE
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.environments.build_queue import Builds
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.serving.token_engine import TokenDelta
+from hud_platform.store.tables import LOCAL_TEAM
 
 pytestmark = pytest.mark.timeout(60)
 HELLO = [{"role": "user", "content": "hello"}]
@@ -180,7 +180,7 @@ def test_an_answer_that_takes_long_is_not_given_to_a_revoked_key(app, url, key, 
 
 def slow(engine, begun):
     """A stream of a few words that takes half a second."""
-    from hud.platform.serving.token_engine import TokenEnd
+    from hud_platform.serving.token_engine import TokenEnd
 
     async def stream(model, checkpoint, request):
         begun.set()

@@ -2,7 +2,7 @@
 
 import socket
 
-from hud.platform.server import listen
+from hud_platform.server import listen
 
 
 def test_accepted_connections_hold_nothing_back():

@@ -14,11 +14,11 @@ from hud.engine.policy import PolicyChatModel
 from hud.errors import UsageError
 from hud.inference.models import chat_model
 from hud.inference.served_model import OpenAIChatModel
-from hud.platform.serving.engine_policy import EnginePolicy
-from hud.platform.serving.pool import EnginePool
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams, ToolSpec
 from hud.trace.chat_model import ChatModel, Completion, Continuation
+from hud_platform.serving.engine_policy import EnginePolicy
+from hud_platform.serving.pool import EnginePool
+from hud_platform.store.tables import LOCAL_TEAM
 
 ASKED = [{"role": "user", "content": "two three four"}]
 TOOL = ToolSpec(name="look", parameters={"type": "object", "properties": {}})

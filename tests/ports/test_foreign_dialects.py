@@ -124,8 +124,8 @@ plug = Questions()
 ASK = """
 import httpx, json, os, tempfile
 from pathlib import Path
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.store.tables import LOCAL_TEAM
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
 with tempfile.TemporaryDirectory() as home:
@@ -267,7 +267,7 @@ def test_a_stranger_s_dialect_is_served_and_asked_by_the_gateway(run):
 def test_one_that_cannot_join_is_refused_with_a_sentence(run, tmp_path, code, said):
     program = (
         "from hud.errors import UsageError\n"
-        "from hud.platform.application import PlatformConfig, create_app\n"
+        "from hud_platform.application import PlatformConfig, create_app\n"
         f"try: create_app(PlatformConfig(__import__('pathlib').Path({str(tmp_path / 'home')!r})))\n"
         "except UsageError as error: print(error)\n"
     )

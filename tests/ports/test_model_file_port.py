@@ -5,16 +5,16 @@ import shutil
 import pytest
 from tests.engine.tiny_policy import tiny_folder
 
-from hud.engine.model_files import format_of, model_file_formats
+from hud.engine.model_files.formats import format_of, model_file_formats
 from hud.errors import NotFoundError
-from hud.platform.models.registry import Registry
-from hud.platform.store import Store
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.models.registry import Registry
+from hud_platform.store import Store
+from hud_platform.store.tables import LOCAL_TEAM
 
 CRATE = """
 import zipfile
 
-from hud.engine.model_files import ModelFileFormat
+from hud.engine.model_files.formats import ModelFileFormat
 
 
 class CrateFormat(ModelFileFormat):

@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from hud.errors import UsageError
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.pages import page_plugs
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.pages import page_plugs
 
 CHESS = """
 from typing import Annotated
@@ -13,9 +13,9 @@ from typing import Annotated
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from hud.platform.background import Service
-from hud.platform.dependencies import service_part
-from hud.platform.pages import PagesPlug
+from hud_platform.background import Service
+from hud_platform.dependencies import service_part
+from hud_platform.pages import PagesPlug
 
 
 class Board(Service):
@@ -71,7 +71,7 @@ def test_what_is_no_pages_is_refused_with_its_distribution(stranger, tmp_path):
 
 
 async def test_the_platform_serves_its_api_without_pages(monkeypatch, tmp_path):
-    monkeypatch.setattr("hud.platform.application.page_plugs", dict)
+    monkeypatch.setattr("hud_platform.application.page_plugs", dict)
     transport = httpx.ASGITransport(app=create_app(PlatformConfig(tmp_path / "home")))
     async with httpx.AsyncClient(transport=transport, base_url="http://hud") as http:
         assert (await http.get("/v2/models")).status_code == 200

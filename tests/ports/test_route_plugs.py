@@ -4,18 +4,18 @@ import httpx
 import pytest
 
 from hud.errors import UsageError
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.routes.plugs import route_plugs
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.routes.plugs import route_plugs
+from hud_platform.store.tables import LOCAL_TEAM
 
 CHESS = '''
 from typing import Annotated
 
 from fastapi import APIRouter
 
-from hud.platform.background import Service
-from hud.platform.dependencies import RUN, Team, service_part
-from hud.platform.routes.plugs import RoutePlug
+from hud_platform.background import Service
+from hud_platform.dependencies import RUN, Team, service_part
+from hud_platform.routes.plugs import RoutePlug
 
 
 class Games(Service):

@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud.platform.access import Identity
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.store.tables import LOCAL_TEAM
 from hud_dashboard import static_files
 from hud_dashboard.pages import ROUTERS as PAGE_ROUTERS
+from hud_platform.access import Identity
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.store.tables import LOCAL_TEAM
 
 NOBODY_S = "0" * 32
 """An id that nothing has."""

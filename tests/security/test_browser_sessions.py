@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 from tests.security.server import HTML, SAME_SITE, api_routes, bearer, page_routes
 
-from hud.platform.store import tables
+from hud_platform.store import tables
 
 FORM = (b"content-type", b"application/x-www-form-urlencoded")
 SITES = {

@@ -8,12 +8,12 @@ from tests.security.server import AttackedServer, bearer
 
 from hud.errors import UsageError
 from hud.eval.results.promotion_gate import Gate
-from hud.platform.routes.traces import router as traces
-from hud.platform.store import tables
-from hud.platform.store.reporting import enter_job
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud_dashboard.human_baseline.jobs import group_of, open_job, scores
+from hud_platform.routes.traces import router as traces
+from hud_platform.store import tables
+from hud_platform.store.reporting import enter_job
+from hud_platform.store.tables import LOCAL_TEAM
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-import hud.platform
 import hud_dashboard
+import hud_platform
 from hud.outbound import AddressRefusedError, Reach, guarded_session, networks_of, read_bounded
-from hud.platform.gateway.redaction import Redaction
 from hud_integrations.vllm.server import Server, ServerLost, ServerRefused
+from hud_platform.gateway.redaction import Redaction
 
-PLATFORM = Path(hud.platform.__file__).parent
+PLATFORM = Path(hud_platform.__file__).parent
 DASHBOARD = Path(hud_dashboard.__file__).parent
 CLIENTS = {
     "AsyncClient",

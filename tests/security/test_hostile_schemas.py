@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud.platform.environments.manifests import faults
+from hud_platform.environments.manifests import faults
 
 pytestmark = pytest.mark.timeout(60)
 SLOW = "a" * 40 + "!"

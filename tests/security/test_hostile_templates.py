@@ -14,8 +14,8 @@ from hud.engine.chat.chat_template import ChatTemplate
 from hud.errors import StoreError, UsageError
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.fields import Fields
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.gateway.local import LocalModel, prompts_of
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.gateway.local import LocalModel, prompts_of
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 FOR_EVER = [

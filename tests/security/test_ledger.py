@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from tests.security.server import AttackedServer, bearer
 
 from hud.inference.dialects.registry import dialects
-from hud.platform.access.identity import Identity
-from hud.platform.access.limits import Limits, TokenBudget, TooManyRequests
-from hud.platform.gateway.ledger import Meter
-from hud.platform.gateway.passthrough import reserve
-from hud.platform.store import tables
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.access.identity import Identity
+from hud_platform.access.limits import Limits, TokenBudget, TooManyRequests
+from hud_platform.gateway.ledger import Meter
+from hud_platform.gateway.passthrough import reserve
+from hud_platform.store import tables
+from hud_platform.store.tables import LOCAL_TEAM
 
 COUNTS = {
     "huge": 10**30,

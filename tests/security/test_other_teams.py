@@ -17,9 +17,9 @@ from tests.security.server import (
 )
 from tests.security.things import SECRET, make, post
 
-from hud.platform.store import tables
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_platform.store import tables
+from hud_platform.store.tables import LOCAL_TEAM
 
 ABSENT = (400, 403, 404, 409, 422)
 ALIKE = (

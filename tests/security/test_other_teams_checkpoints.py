@@ -9,11 +9,11 @@ from tests.security.server import bearer
 from hud.errors import NotFoundError
 from hud.learning.datum_calls import SavedState, SaveRequest
 from hud.learning.training_calls import OpenRequest
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.models.records import ModelConfig
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.train.contributor import Contributor
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.models.records import ModelConfig
+from hud_platform.store.tables import LOCAL_TEAM
 
 TEXTS = ["red green blue yellow", "what colour is it?"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

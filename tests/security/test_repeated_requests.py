@@ -8,15 +8,15 @@ import pytest
 from tests.security.server import AttackedServer, bearer
 
 from hud.errors import ConflictError, UsageError
-from hud.platform.access import Identity
-from hud.platform.access.limits import TooManyRequests
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store import Store
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud_integrations.tinker.service import futures
 from hud_integrations.tinker.service.futures import Answer, Content, Futures
+from hud_platform.access import Identity
+from hud_platform.access.limits import TooManyRequests
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store import Store
+from hud_platform.store.tables import LOCAL_TEAM
 
 TEXTS = ["red green blue yellow", "what colour is it?"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

@@ -5,7 +5,7 @@ import re
 import pytest
 from tests.security.server import HTML, SAME_SITE, api_routes, bearer, page_routes
 
-from hud.platform.access.response_headers import HEADERS
+from hud_platform.access.response_headers import HEADERS
 
 KIND = re.compile(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=|javascript:", re.IGNORECASE)
 """Script and style that a page would hold itself; the policy blocks it."""

@@ -12,9 +12,9 @@ from hud.eval.run import Run
 from hud.eval.runtimes.hosted import _submission
 from hud.fleet.worker import _run_of
 from hud.graders import Fade, training_progress
-from hud.platform.routes.rollouts import Submission
 from hud.train.config import TrainConfig
 from hud.train.loop import train
+from hud_platform.routes.rollouts import Submission
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

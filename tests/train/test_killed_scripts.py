@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.fleet.live_server import LiveServer
 
-from hud.platform.models.checkpoint_files import SAMPLER, STATE
+from hud_platform.models.checkpoint_files import SAMPLER, STATE
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -62,8 +62,8 @@ SCRIPT = textwrap.dedent(
 
     def die_inside():
         from hud.engine.learn.local_trainer import LocalTrainer
-        from hud.platform.training.trained_model import TrainedModel
-        from hud.platform.models.checkpoint_tree import Tree
+        from hud_platform.training.trained_model import TrainedModel
+        from hud_platform.models.checkpoint_tree import Tree
 
         def dying(kind, name, place):
             work = getattr(kind, name)

@@ -25,8 +25,8 @@ SCRIPT = textwrap.dedent(
     from hud import Environment
     from hud.client import connect
     from hud.eval import Taskset
-    from hud.platform.training.trained_model import TrainedModel
-    from hud.platform.models.checkpoint_tree import Tree
+    from hud_platform.training.trained_model import TrainedModel
+    from hud_platform.models.checkpoint_tree import Tree
     from hud.train.config import TrainConfig
     from hud.train.run_journal import TrainingRun
     from hud.train.loop import train

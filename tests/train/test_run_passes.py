@@ -12,12 +12,12 @@ from hud.client import connect, disconnect
 from hud.client.run_pass import run_pass
 from hud.eval import Taskset
 from hud.inference.models import chat_model
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.gateway.run_passes.sampling_override import SEEDS_OF_A_CALL
-from hud.platform.server import first_key
 from hud.trace import AgentStep, SamplingParams
 from hud.train.config import TrainConfig
 from hud.train.rollouts.programs import program_agent
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.gateway.run_passes.sampling_override import SEEDS_OF_A_CALL
+from hud_platform.server import first_key
 
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3
 SIZES = {

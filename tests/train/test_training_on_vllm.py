@@ -13,11 +13,11 @@ from hud.cli.main import run
 from hud.client import connect, disconnect
 from hud.errors import InfrastructureFault, PlatformError, UsageError
 from hud.eval import Taskset
-from hud.platform.models.records import VllmConfig
-from hud.platform.serving.calls import ForgetModel
 from hud.trace import SamplingParams
 from hud.train.config import TrainConfig
 from hud.train.loop import train
+from hud_platform.models.records import VllmConfig
+from hud_platform.serving.calls import ForgetModel
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

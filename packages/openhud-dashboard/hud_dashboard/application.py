@@ -11,15 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 from hud.errors import HudError, PlatformError
-from hud.platform.access.bodies import NO_TEXT
-from hud.platform.access.middleware import retry_headers
 from hud_dashboard import static_files
 from hud_dashboard.events import Changes
 from hud_dashboard.pages import ROUTERS
 from hud_dashboard.rendering import error_page
+from hud_platform.access.bodies import NO_TEXT
+from hud_platform.access.middleware import retry_headers
 
 if TYPE_CHECKING:
-    from hud.platform.parts import Parts
+    from hud_platform.parts import Parts
 
 SMALLEST_PACKED = 1_000
 """Minimum size in bytes of a compressed response. Event streams are not compressed: it would delay events."""

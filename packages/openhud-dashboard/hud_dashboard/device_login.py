@@ -11,9 +11,9 @@ from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse
 
 from hud.errors import NotFoundError
-from hud.platform.access.device_login import DeviceLogins
-from hud.platform.dependencies import KeysPart
-from hud.platform.routes.login import Logins, limited
+from hud_platform.access.device_login import DeviceLogins
+from hud_platform.dependencies import KeysPart
+from hud_platform.routes.login import Logins, limited
 
 router = APIRouter(prefix="/auth/device", tags=["keys"])
 

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hud.platform.access.page_paths import SAFE, header, is_page, wants_page
+from hud_platform.access.page_paths import SAFE, header, is_page, wants_page
 
 if TYPE_CHECKING:
-    from hud.platform.parts import Parts
+    from hud_platform.parts import Parts
 
 
 class Dashboard:

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from hud.platform.access import Scope, caller, needs
-from hud.platform.dependencies import StorePart, Team
-from hud.platform.parts import Parts
-from hud.platform.tasksets.rows import TasksetRows
 from hud_dashboard.csv_twin import csv_twin
 from hud_dashboard.events import changes
 from hud_dashboard.launching.launch_request import Launching
 from hud_dashboard.rendering import page
 from hud_dashboard.state import StatePart
+from hud_platform.access import Scope, caller, needs
+from hud_platform.dependencies import StorePart, Team
+from hud_platform.parts import Parts
+from hud_platform.tasksets.rows import TasksetRows
 
 Route = Callable[..., Any]
 Data = dict[str, Any]

@@ -14,12 +14,12 @@ from hud.errors import UsageError
 from hud.exchange.foreign_runs import ForeignJob, ForeignRun, job_id_of
 from hud.exchange.redaction import Redaction
 from hud.exchange.run_import import ImportedLines
-from hud.platform.store import Store, outcomes
-from hud.platform.store.ingest import ingest
-from hud.platform.store.source_policies import policy_of
 from hud.trace import AgentStep, Message, Step, ToolCall, ToolResult, ToolStep, Trace, is_id, plain
 from hud.trace.content import parsed_arguments
 from hud.trace.limits import check_answer
+from hud_platform.store import Store, outcomes
+from hud_platform.store.ingest import ingest
+from hud_platform.store.source_policies import policy_of
 
 SOURCE = "playground"
 THUMB = "thumb"

@@ -16,16 +16,16 @@ from hud.environment.channel.client.remote_connection import RemoteConnection
 from hud.errors import HudError, NotFoundError, OverloadedError, UsageError
 from hud.eval.grade import Grade
 from hud.fleet.environments import served
-from hud.platform.environments.idle_limit import Held, Holding
-from hud.platform.environments.registry import Environments, RunnableEnvironment
-from hud.platform.tasksets.playable import file_source
 from hud.trace import Message, new_id, plain
 from hud.trace.limits import check_answer
+from hud_platform.environments.idle_limit import Held, Holding
+from hud_platform.environments.registry import Environments, RunnableEnvironment
+from hud_platform.tasksets.playable import file_source
 
 if TYPE_CHECKING:
-    from hud.platform.access import Identity
-    from hud.platform.store import Store
     from hud.trace import ToolSpec
+    from hud_platform.access import Identity
+    from hud_platform.store import Store
 
 MOST_OF_PERSON = 2
 MOST = 16

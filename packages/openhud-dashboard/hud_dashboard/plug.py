@@ -1,10 +1,10 @@
 """The entry point `dashboard` of `hud.pages`."""
 
-from hud.platform.pages import PagesPlug
 from hud_dashboard import device_login
 from hud_dashboard.documentation import routes as documentation
 from hud_dashboard.gate import Dashboard
 from hud_dashboard.state import DashboardState
+from hud_platform.pages import PagesPlug
 
 pages = PagesPlug(
     middleware=Dashboard,

@@ -13,10 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hud import __version__, exact_json
-from hud.platform.access import Scope, caller
-from hud.platform.access.page_paths import wants_page
 from hud_dashboard.static_files import address
 from hud_dashboard.value_formats import FILTERS
+from hud_platform.access import Scope, caller
+from hud_platform.access.page_paths import wants_page
 
 TITLES = {
     400: "That cannot be done",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hud.errors import UsageError
-from hud.platform.environments.manifests import faults
+from hud_platform.environments.manifests import faults
 
 PREFIX = "arg."
 """Prefix of the fields of arguments, which distinguishes them from the form's other fields."""

@@ -12,9 +12,9 @@ from hud.agents.agent_forms import as_agent
 from hud.environment.run import EnvironmentRun
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.rollouts import rollout
-from hud.platform.gateway.chat_formats import format_of
 from hud.trace import AgentStep, ToolStep
 from hud.trace.recording.recorder import NullRecorder
+from hud_platform.gateway.chat_formats import format_of
 
 PROGRAM = Path(__file__).parent / "fake_program.py"
 ANSWER = "There are 7 apples."

@@ -31,7 +31,7 @@ def url(app):
 
 @pytest.fixture
 def engine(app):
-    from hud.platform.gateway.chat_formats import format_of
+    from hud_platform.gateway.chat_formats import format_of
 
     record = app.state.parts.registry.model("tiny")
     engine = ScriptedEngine(format_of(record.folder).chat.tokenizer, FIRST, SECOND, pieces=3)

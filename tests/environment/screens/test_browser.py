@@ -25,8 +25,8 @@ from hud.environment.current_run import entered
 from hud.environment.screens import chromium
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval import NullRecorder, Taskset
-from hud.platform.store.attachments import LARGE_CHARACTERS
 from hud.trace import ToolCall, ToolStep
+from hud_platform.store.attachments import LARGE_CHARACTERS
 
 pytestmark = pytest.mark.skipif(
     any(shutil.which(name) is None for name in ("chromium", "bwrap")),

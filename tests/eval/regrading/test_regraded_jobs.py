@@ -179,7 +179,7 @@ def test_the_page_of_the_new_job_leads_to_its_source(home, source, capsys):
     new = graded(capsys)
 
     async def page():
-        from hud.platform.application import PlatformConfig, create_app
+        from hud_platform.application import PlatformConfig, create_app
 
         app = create_app(PlatformConfig(home / "home"))
         async with browse(app) as client:

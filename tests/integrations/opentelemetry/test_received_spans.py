@@ -16,8 +16,8 @@ pytest.importorskip("openai", reason="scripts/setup-integration opentelemetry")
 import httpx
 import uvicorn
 
-from hud.platform.application import PlatformConfig, create_app
 from hud.trace import parse_trace
+from hud_platform.application import PlatformConfig, create_app
 
 PROGRAM = """
     import json, sys

@@ -15,9 +15,9 @@ from trl import DPOConfig, DPOTrainer
 from hud.cli.main import run
 from hud.client import connect, disconnect
 from hud.engine.tiny_model import create_tiny
-from hud.platform.labels.comparisons import Comparisons
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.labels.comparisons import Comparisons
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 TASK = {"env": "shop", "id": "buy", "args": {}}
 TEXTS = ["Buy a kettle", "A red kettle.", "A blue pot.", "No."] * 20

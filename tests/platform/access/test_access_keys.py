@@ -7,18 +7,18 @@ import httpx
 import pytest
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.access import SCOPES, Identity
-from hud.platform.access.device_login import DeviceLogins
-from hud.platform.access.keys import Keys
-from hud.platform.access.limits import Limits, TokenBudget, TooManyRequests
-from hud.platform.access.passes import Passes
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
-from hud.platform.gateway.passthrough import reserve
-from hud.platform.store import Store
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud_integrations.openai.dialect import COMPACT, DIALECT
+from hud_platform.access import SCOPES, Identity
+from hud_platform.access.device_login import DeviceLogins
+from hud_platform.access.keys import Keys
+from hud_platform.access.limits import Limits, TokenBudget, TooManyRequests
+from hud_platform.access.passes import Passes
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.gateway.ledger import LONGEST_ANSWER, Meter
+from hud_platform.gateway.passthrough import reserve
+from hud_platform.store import Store
+from hud_platform.store.tables import LOCAL_TEAM
 
 
 @pytest.fixture

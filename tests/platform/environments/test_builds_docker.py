@@ -12,9 +12,9 @@ from hud.client.archives import pack
 from hud.errors import AgentFault, UsageError
 from hud.eval.runtimes.containers.contained_environment import contained_environment
 from hud.eval.runtimes.containers.container import ContainerSpec
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.environments.registry import Environments
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.environments.registry import Environments
+from hud_platform.store.tables import LOCAL_TEAM
 
 ENV = """
 import os
@@ -127,7 +127,7 @@ async def test_a_build_or_an_image_that_fails_says_why(server, docker, tmp_path)
 @pytest.mark.slow
 async def test_a_container_that_does_not_serve_is_taken_away(server, docker, tmp_path, monkeypatch):
     api, _ = server
-    monkeypatch.setattr("hud.platform.environments.container_images.READY_SECONDS", 3.0)
+    monkeypatch.setattr("hud_platform.environments.container_images.READY_SECONDS", 3.0)
     state, lines = await deploy(api, tmp_path, text="raise ValueError('no shop today')")
     assert "does not serve its environment" in state["error_message"]
     assert any("no shop today" in line for line in lines)

@@ -20,14 +20,14 @@ import hud
 from hud.client.archives import pack
 from hud.client.presence import process_started
 from hud.errors import HudError, UsageError
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.config import BuildLimits
-from hud.platform.environments import build_log
-from hud.platform.environments.build_queue import Builds
-from hud.platform.environments.registry import Environments
-from hud.platform.environments.virtual_environment import requirements
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.config import BuildLimits
+from hud_platform.environments import build_log
+from hud_platform.environments.build_queue import Builds
+from hud_platform.environments.registry import Environments
+from hud_platform.environments.virtual_environment import requirements
+from hud_platform.store.tables import LOCAL_TEAM
 
 ENV = """
 from hud import Environment

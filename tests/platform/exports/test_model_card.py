@@ -6,10 +6,10 @@ import pytest
 from tests.platform.training.test_sessions import home, make, platform, sampled  # noqa: F401
 
 from hud.client import connect
-from hud.platform.exports.model_card import card_subject, write_card
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.training.runs import TrainingRuns
 from hud.train import TrainingClient
+from hud_platform.exports.model_card import card_subject, write_card
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.training.runs import TrainingRuns
 
 
 def card(platform, slug, folder, *, form="hf", checkpoint="head", **options):  # noqa: F811

@@ -7,9 +7,9 @@ import threading
 
 import uvicorn
 
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.serving.token_engine import TokenDelta, TokenEnd
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.serving.token_engine import TokenDelta, TokenEnd
+from hud_platform.store.tables import LOCAL_TEAM
 
 TEXTS = [
     f'look at item {n}: {{"name": "look", "arguments": {{"at": {n}}}}} the answer is {n} apples'

@@ -13,10 +13,10 @@ import httpx
 import uvicorn
 
 from hud.errors import OverloadedError, UsageError
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.serving.token_engine import EngineDownError, TokenDelta, TokenEnd
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.serving.token_engine import EngineDownError, TokenDelta, TokenEnd
 
 from .gateway_server import SIZES, TEXTS
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from tests.engine.template_folders import template_folder
 from tests.platform.gateway.gateway_server import serving
 
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.serving.token_engine import TokenDelta, TokenEnd
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import call_message
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.serving.token_engine import TokenDelta, TokenEnd
+from hud_platform.store.tables import LOCAL_TEAM
 
 MODEL = "scripted"
 CONTEXT = 1 << 20

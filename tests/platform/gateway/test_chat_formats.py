@@ -6,7 +6,7 @@ import shutil
 
 from tests.engine.tiny_policy import tiny_folder
 
-from hud.platform.gateway.chat_formats import format_of
+from hud_platform.gateway.chat_formats import format_of
 
 
 def test_files_that_were_replaced_are_read_again(tmp_path):

@@ -10,10 +10,10 @@ from tests.platform.gateway.tool_conversations import in_responses
 from tests.request_bodies import body_of
 
 from hud.client import connect, disconnect
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.gateway import absent_endpoints
 from hud.trace import new_id, parse_step
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.gateway import absent_endpoints
 
 CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"

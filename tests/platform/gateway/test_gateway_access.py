@@ -12,9 +12,9 @@ import pytest
 from google import genai
 from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine, serving
 
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.gateway.chat_formats import format_of
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.gateway.chat_formats import format_of
 
 HELLO = [{"role": "user", "content": "hello"}]
 GENERATE = "/v1beta/models/tiny:generateContent"

@@ -18,7 +18,7 @@ SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}, "required
 
 @pytest.fixture
 def engine(app):
-    from hud.platform.gateway.chat_formats import format_of
+    from hud_platform.gateway.chat_formats import format_of
 
     record = app.state.parts.registry.model("tiny")
     engine = ScriptedEngine(format_of(record.folder).chat.tokenizer, FIRST, SECOND, pieces=3)

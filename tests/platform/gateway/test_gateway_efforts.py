@@ -11,9 +11,9 @@ from tests.platform.gateway.gateway_server import (
 )
 
 from hud.inference.served_model import OpenAIChatModel
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import Continuation, SamplingParams
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.store.tables import LOCAL_TEAM
 
 OFF = "<think>\n\n</think>\n\n"
 CHAT = ("/chat/completions", {"messages": [{"role": "user", "content": "hello"}]})

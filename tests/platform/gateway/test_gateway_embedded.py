@@ -13,8 +13,8 @@ from hud.cli.models.group import command
 from hud.client import connect, disconnect
 from hud.errors import InfrastructureFault, UsageError
 from hud.inference.models import chat_model
-from hud.platform.store import tables
 from hud.trace import SamplingParams, ToolSpec
+from hud_platform.store import tables
 
 HELLO = [{"role": "user", "content": "hello"}]
 

@@ -12,10 +12,10 @@ from tests.platform.gateway.gateway_server import serving
 
 from hud.client import connect, disconnect
 from hud.inference.served_model import OpenAIChatModel
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import SamplingParams, ToolSpec
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.training.supervised_rendering import render_conversation
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}
 TOOL = ToolSpec(name="look", parameters=SCHEMA)

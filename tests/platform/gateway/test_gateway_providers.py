@@ -14,9 +14,9 @@ from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform,
 from tests.platform.gateway.tool_conversations import in_responses
 from tests.request_bodies import body_of
 
-from hud.platform.access.limits import Limits
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.store import tables
+from hud_platform.access.limits import Limits
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.store import tables
 
 KEY = "sk-the-key-of-this-server-0123456789"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -323,7 +323,7 @@ SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}, "required
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
     """A whole platform, as somebody else's provider."""
-    from hud.platform.gateway.chat_formats import format_of
+    from hud_platform.gateway.chat_formats import format_of
 
     app = make_platform(tmp_path_factory.mktemp("other"))
     record = app.state.parts.registry.model("tiny")

@@ -18,10 +18,10 @@ from tests.platform.gateway.gateway_server import ScriptedEngine
 from hud.engine.chat.tool_calls.format import parse_output
 from hud.errors import OverloadedError
 from hud.inference.served_model import OpenAIChatModel
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.serving.token_engine import EngineDownError
-from hud.platform.store import tables
 from hud.trace import SamplingParams, ToolSpec
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.serving.token_engine import EngineDownError
+from hud_platform.store import tables
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOLS = [

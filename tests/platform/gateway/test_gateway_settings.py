@@ -11,7 +11,7 @@ from google import genai
 from google.genai import errors, types
 from tests.platform.gateway.gateway_server import ScriptedEngine, serving
 
-from hud.platform.gateway.chat_formats import format_of
+from hud_platform.gateway.chat_formats import format_of
 
 HELLO = [{"role": "user", "content": "hello"}]
 CONTENTS = [{"parts": [{"text": "hello"}]}]

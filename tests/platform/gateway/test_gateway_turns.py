@@ -14,13 +14,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from hud.inference.dialects.events import CallArguments, CallBegun, Finished, TextDelta
 from hud.inference.dialects.request import GenerationRequest, OutputFormat, ToolChoice
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.gateway.detokenizing import Vocabulary
-from hud.platform.gateway.grammar import grammar_of
-from hud.platform.gateway.stopping import StopScanner
-from hud.platform.gateway.turn_reader import Prompt, TurnReader
-from hud.platform.serving.token_engine import TokenDelta, TokenEnd
 from hud.trace import ToolSpec
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.gateway.detokenizing import Vocabulary
+from hud_platform.gateway.grammar import grammar_of
+from hud_platform.gateway.stopping import StopScanner
+from hud_platform.gateway.turn_reader import Prompt, TurnReader
+from hud_platform.serving.token_engine import TokenDelta, TokenEnd
 
 
 def cut(text, places):

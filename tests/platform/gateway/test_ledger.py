@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import sqlalchemy as sa
 
-from hud.platform.gateway import ledger as ledgers
-from hud.platform.gateway.ledger import Ledger, Meter
-from hud.platform.store import Store, tables
+from hud_platform.gateway import ledger as ledgers
+from hud_platform.gateway.ledger import Ledger, Meter
+from hud_platform.store import Store, tables
 
 COLUMNS = {"team_id": "t", "route": "/v1/answers", "model": "tiny", "status": 200, "seconds": 0.1}
 

@@ -7,14 +7,14 @@ from google import genai
 from google.genai import errors
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform
 
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.store.tables import LOCAL_TEAM
 
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
     app = make_platform(tmp_path_factory.mktemp("home"))
     platform = app.state.parts
-    from hud.platform.gateway.chat_formats import format_of
+    from hud_platform.gateway.chat_formats import format_of
 
     record = platform.registry.model("tiny")
     platform.__dict__["engine"] = ScriptedEngine(

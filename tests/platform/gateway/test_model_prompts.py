@@ -8,8 +8,8 @@ from google import genai
 from google.genai import types
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
-from hud.platform.models.checkpoint_tree import Tree
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.models.checkpoint_tree import Tree
+from hud_platform.store.tables import LOCAL_TEAM
 
 PROMPT = "look at item 3"
 CALLER = "the answer is 7 apples"

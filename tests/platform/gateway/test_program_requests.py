@@ -7,7 +7,7 @@ import pytest
 from tests.platform.gateway.gateway_server import ScriptedEngine
 from tests.platform.gateway.program_requests import CLAUDE_CODE, CODEX, PYDANTIC_AI_GEMINI
 
-from hud.platform.gateway.chat_formats import format_of
+from hud_platform.gateway.chat_formats import format_of
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine
 
 from hud.client import connect, disconnect
 from hud.learning.datums import datums_of, payload_of
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import Trace, new_id, parse_step
 from hud.trace.sampled.call_samples import expand_samples
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.store.tables import LOCAL_TEAM
 
 HELLO = [{"role": "system", "content": "some words"}, {"role": "user", "content": "hello"}]
 LOOK = {

@@ -10,15 +10,15 @@ import pytest
 import sqlalchemy as sa
 from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine, serving
 
-from hud.platform.access import Identity
-from hud.platform.access.middleware import is_open
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.routes.gateway import Described
-from hud.platform.store import tables
 from hud.trace import new_id
 from hud.trace.sampled.call_samples import expand_samples
+from hud_platform.access import Identity
+from hud_platform.access.middleware import is_open
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.routes.gateway import Described
+from hud_platform.store import tables
 
 HELLO = [{"role": "user", "content": "hello"}]
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 3}}\n</tool_call>'

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from tests.platform.gateway.scripted_server import ScriptedTurn, scripted_server
 
-from hud.platform.gateway.sealed_thoughts import SealedThoughts
+from hud_platform.gateway.sealed_thoughts import SealedThoughts
 
 TOOL = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
 THOUGHTS = ("Apples are on the shelf.", "There were three.")

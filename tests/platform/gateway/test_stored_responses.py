@@ -6,9 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
-from hud.platform.gateway import stored_responses
-from hud.platform.gateway.stored_responses import StoredResponses
-from hud.platform.store import Store, tables
+from hud_platform.gateway import stored_responses
+from hud_platform.gateway.stored_responses import StoredResponses
+from hud_platform.store import Store, tables
 
 KIB = 1 << 10
 

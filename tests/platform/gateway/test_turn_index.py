@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.template_folders import template_folder
 
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.gateway.sealed_thoughts import SEALED_TURNS, turn_name
-from hud.platform.gateway.turn_index import TurnIndex
 from hud.trace import ToolSpec, call_message
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.gateway.sealed_thoughts import SEALED_TURNS, turn_name
+from hud_platform.gateway.turn_index import TurnIndex
 
 TOOLS = [
     ToolSpec(

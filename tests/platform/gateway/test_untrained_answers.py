@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from hud.platform.gateway.untrained_answers import AnsweredCall, untrained_answers
+from hud_platform.gateway.untrained_answers import AnsweredCall, untrained_answers
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ import pytest
 from tests.engine.test_chat_templates import PLAIN, folder_of
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.store.tables import LOCAL_TEAM
 
 HELLO = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {}}

@@ -7,12 +7,12 @@ from tests.dashboard.recorded import record
 from tests.platform.labels.test_labels import keyed, platform, say, traces_of
 
 from hud.errors import UsageError
-from hud.platform.access.teams import Teams
-from hud.platform.labels.comparisons import Comparisons, comparison_agreement, preferred
-from hud.platform.labels.datasets import compared_pairs
-from hud.platform.store import tables
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.access.teams import Teams
+from hud_platform.labels.comparisons import Comparisons, comparison_agreement, preferred
+from hud_platform.labels.datasets import compared_pairs
+from hud_platform.store import tables
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 __all__ = ["keyed", "platform"]
 

@@ -7,17 +7,18 @@ from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.labels import datasets
-from hud.platform.labels.agreement import agreement, alpha, kappa
-from hud.platform.labels.calibration import best_threshold, held_out
-from hud.platform.labels.datasets import dataset
-from hud.platform.labels.labels import Labels
-from hud.platform.store import records, tables
-from hud.platform.store.ingest import ingest
-from hud.platform.store.tables import LOCAL_TEAM
+from hud.review.rater_agreement import alpha, kappa
 from hud.trace.recording.journal import encode_event
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.labels import datasets
+from hud_platform.labels.agreement import agreement
+from hud_platform.labels.calibration import best_threshold, held_out
+from hud_platform.labels.datasets import dataset
+from hud_platform.labels.labels import Labels
+from hud_platform.store import records, tables
+from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import threading
 import pytest
 
 from hud.errors import ConflictError
-from hud.platform.models.model_lease import Leases
-from hud.platform.store import Store
+from hud_platform.models.model_lease import Leases
+from hud_platform.store import Store
 
 HOLD = textwrap.dedent(
     """
     import time
     from hud import settings
-    from hud.platform.models.model_lease import Leases
-    from hud.platform.store import Store
+    from hud_platform.models.model_lease import Leases
+    from hud_platform.store import Store
 
     now = settings.load()
     Leases(Store.open(now.home, now.database_url)).acquire("m" * 32, "policy")

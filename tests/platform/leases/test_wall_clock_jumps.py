@@ -9,9 +9,9 @@ import pytest
 from tests.chaos.wall_clock import COMPILER, WallClock
 from tests.conftest import DATABASE, schema_url
 
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store import Store
 from hud.trace import new_id
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store import Store
 
 TEAM = "a" * 32
 SPEC = {"env": "echo", "task": "say", "slug": "say", "agent": {"type": "openai", "config": {}}}
@@ -21,10 +21,10 @@ STEPS = textwrap.dedent(
     import sys
     import time
     from pathlib import Path
-    from hud.platform.access.identity import Identity
-    from hud.platform.access.passes import Passes
-    from hud.platform.rollouts.rollout_queue import Rollouts
-    from hud.platform.store import Store
+    from hud_platform.access.identity import Identity
+    from hud_platform.access.passes import Passes
+    from hud_platform.rollouts.rollout_queue import Rollouts
+    from hud_platform.store import Store
     from hud.trace import new_id
 
     home, url = Path(sys.argv[1]), sys.argv[2] or None

@@ -4,8 +4,8 @@ import pytest
 from tests.platform.serving.engine_server import SIZES, TEXTS, drawn, engine_of, request
 from tests.platform.serving.test_serving_training import a_pass, a_step, ask
 
-from hud.platform.models.records import ModelConfig
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.models.records import ModelConfig
+from hud_platform.store.tables import LOCAL_TEAM
 
 pytestmark = pytest.mark.timeout(180)
 

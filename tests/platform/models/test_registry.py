@@ -11,13 +11,13 @@ from tests.engine.tiny_policy import tiny_folder
 
 from hud.engine.pretrained import empty_decoder
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
-from hud.platform.models.checkpoint_files import Manifest, write_checkpoint
-from hud.platform.models.checkpoint_tree import node_name
-from hud.platform.models.records import CheckpointRecord, ModelConfig
-from hud.platform.models.registry import Registry, slug_of
-from hud.platform.store import Store
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import dashed, new_id
+from hud_platform.models.checkpoint_files import Manifest, write_checkpoint
+from hud_platform.models.checkpoint_tree import node_name
+from hud_platform.models.records import CheckpointRecord, ModelConfig
+from hud_platform.models.registry import Registry, slug_of
+from hud_platform.store import Store
+from hud_platform.store.tables import LOCAL_TEAM
 
 QWEN3 = {
     "architectures": ["Qwen3ForCausalLM"],

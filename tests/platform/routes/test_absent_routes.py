@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.store.tables import LOCAL_TEAM
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.store.tables import LOCAL_TEAM
 
 ASKED = [
     ("GET", "/v2/imports/formats"),

@@ -10,12 +10,12 @@ import pytest
 import sqlalchemy as sa
 from tests.fleet.test_rollout_queue import played, step
 
-from hud.platform.access import bodies
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.store import tables
-from hud.platform.store.reporting import enter_job
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_platform.access import bodies
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.store import tables
+from hud_platform.store.reporting import enter_job
+from hud_platform.store.tables import LOCAL_TEAM
 
 AGENT = {"type": "openai_compatible", "config": {"model": "m"}}
 WORKER = "a worker's secret name"
@@ -103,7 +103,7 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(tmp_path, monkeypatch):
-    monkeypatch.setattr("hud.platform.routes.fleet.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("hud_platform.routes.fleet.WAIT_SECONDS", 0.0)
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
     platform = app.state.parts
     transport = httpx.ASGITransport(app=app)

@@ -5,9 +5,9 @@ import json
 import httpx
 import pytest
 
-from hud.platform.application import PlatformConfig, create_app
 from hud.trace import dashed, new_id
 from hud.trace.recording.journal import encode_event
+from hud_platform.application import PlatformConfig, create_app
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ async def test_many_whole_traces_come_in_order_as_each_alone_and_up_to_a_size(
     for item in items:
         alone = (await client.get(f"/trace/{item['run']['id']}/full")).json()
         assert item == {"run": alone["run"], "trace": alone["trace"]}
-    monkeypatch.setattr("hud.platform.routes.traces.FULL_BYTES", len(json.dumps(items[0])))
+    monkeypatch.setattr("hud_platform.routes.traces.FULL_BYTES", len(json.dumps(items[0])))
     first = (await client.post("/trace/full", json=asked)).json()["items"]
     assert first == items[:2]
     unknown = await client.post("/trace/full", json={"trace_ids": [traces[0], new_id()]})

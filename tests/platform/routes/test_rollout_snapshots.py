@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from tests.fleet.test_rollout_queue import played
 from tests.platform.routes.test_fleet_routes import WORKER, build, fleet  # noqa: F401
 
-from hud.platform.store import tables
 from hud.trace import dashed, new_id
+from hud_platform.store import tables
 
 SNAPSHOT = b"files and steps"
 
@@ -125,6 +125,6 @@ async def test_wrong_requests_are_refused(fleet, held, monkeypatch):  # noqa: F8
     for body in (b"", b"{}", b"[]\nx", b'{"worker": 1}\nx', b"\xff\xfe\n"):
         answer = await fleet.api.post("/v2/fleet/snapshot", content=body, headers=key)
         assert (answer.status_code, "first line" in answer.json()["detail"]) == (400, True)
-    monkeypatch.setattr("hud.platform.rollouts.rollout_snapshots.MOST_BYTES", 4)
+    monkeypatch.setattr("hud_platform.rollouts.rollout_snapshots.MOST_BYTES", 4)
     answer = await keep(fleet, key, trace)
     assert (answer.status_code, "at most" in answer.json()["detail"]) == (400, True)

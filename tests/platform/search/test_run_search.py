@@ -7,16 +7,16 @@ import orjson
 import pytest
 
 from hud.errors import UsageError
-from hud.platform.search import run_index
-from hud.platform.search.query import MOST_TERMS, Term, parse
-from hud.platform.search.run_index import RunIndexing, index_some
-from hud.platform.search.run_search import search
-from hud.platform.store import Store
-from hud.platform.store.ingest import ingest
-from hud.platform.store.outcomes import add_outcome
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
+from hud_platform.search import run_index
+from hud_platform.search.query import MOST_TERMS, Term, parse
+from hud_platform.search.run_index import RunIndexing, index_some
+from hud_platform.search.run_search import search
+from hud_platform.store import Store
+from hud_platform.store.ingest import ingest
+from hud_platform.store.outcomes import add_outcome
+from hud_platform.store.tables import LOCAL_TEAM
 
 AT = 1_760_000_000_000_000
 

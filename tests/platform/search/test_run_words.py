@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hud.platform.search.query import WORD
-from hud.platform.search.run_words import words_of
+from hud_platform.search.query import WORD
+from hud_platform.search.run_words import words_of
 
 TEXT = st.text(st.characters(codec="ascii")) | st.text()
 

@@ -2,10 +2,10 @@
 
 import contextlib
 
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.serving.token_engine import TokenDelta, TokenEnd, TokenRequest
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.serving.token_engine import TokenDelta, TokenEnd, TokenRequest
+from hud_platform.store.tables import LOCAL_TEAM
 
 TEXTS = ["red green blue yellow", "what colour is it?", "the answer is red"] * 3
 SIZES = {

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from hud.platform.serving.owned_engine import OwnedEngine
+from hud_platform.serving.owned_engine import OwnedEngine
 
 
 class LoopEngine:

@@ -10,8 +10,8 @@ from tests.platform.serving.test_serving_streams import until
 from tests.platform.serving.test_serving_training import a_pass, a_step, ask
 
 from hud.learning.training_calls import CloseRequest
-from hud.platform.serving.calls import MoveHead
-from hud.platform.serving.token_engine import TokenDelta
+from hud_platform.serving.calls import MoveHead
+from hud_platform.serving.token_engine import TokenDelta
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hud.platform.models.records import ModelRecord
-from hud.platform.serving.link import Link
-from hud.platform.serving.token_engine import EngineDownError, TokenRequest
 from hud.trace import SamplingParams
+from hud_platform.models.records import ModelRecord
+from hud_platform.serving.link import Link
+from hud_platform.serving.token_engine import EngineDownError, TokenRequest
 
 
 async def test_a_request_over_a_broken_connection_says_that_the_engine_is_down(tmp_path):

@@ -10,9 +10,9 @@ from tests.platform.serving.test_serving_streams import revived, until
 from tests.platform.serving.test_serving_training import a_pass, a_step, ask
 
 from hud.client.presence import process_started
-from hud.platform.serving import pool
-from hud.platform.serving.calls import ForgetModel
-from hud.platform.serving.token_engine import EngineDownError
+from hud_platform.serving import pool
+from hud_platform.serving.calls import ForgetModel
+from hud_platform.serving.token_engine import EngineDownError
 
 pytestmark = pytest.mark.timeout(180)
 

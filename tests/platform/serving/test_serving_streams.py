@@ -10,10 +10,10 @@ from tests.platform.serving.engine_server import drawn, engine_of, request
 
 from hud.client.presence import process_started
 from hud.errors import InfrastructureFault, NotFoundError, OverloadedError, UsageError
-from hud.platform.serving import inline
-from hud.platform.serving.token_engine import EngineDownError
-from hud.platform.store.tables import LOCAL_TEAM
 from hud_kernels.cpu.fused_decoder import FusedDecoder
+from hud_platform.serving import inline
+from hud_platform.serving.token_engine import EngineDownError
+from hud_platform.store.tables import LOCAL_TEAM
 
 pytestmark = pytest.mark.timeout(120)
 

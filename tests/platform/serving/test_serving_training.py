@@ -18,12 +18,12 @@ from tests.platform.serving.test_serving_streams import revived, until
 from hud.errors import ConflictError, HudError, NotFoundError, UsageError
 from hud.learning.training_calls import Conversation, OpenRequest, RenderRequest
 from hud.learning.wire_types import BackwardRequest, ForwardBackwardRequest, OptimStepRequest
-from hud.platform.serving import remote
-from hud.platform.serving.calls import ForgetModel, MoveHead
-from hud.platform.serving.token_engine import EngineDownError
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.processes.backoff import Backoff
 from hud.train import TrajectoryPayload, TrajectorySample
+from hud_platform.serving import remote
+from hud_platform.serving.calls import ForgetModel, MoveHead
+from hud_platform.serving.token_engine import EngineDownError
+from hud_platform.store.tables import LOCAL_TEAM
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -31,8 +31,8 @@ SERVER = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from hud.platform.application import PlatformConfig
-    from hud.platform.server import serve
+    from hud_platform.application import PlatformConfig
+    from hud_platform.server import serve
 
     def announce(address, key):
         print(address.url, flush=True)

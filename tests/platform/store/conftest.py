@@ -3,7 +3,7 @@
 import pytest
 from tests.conftest import DATABASE
 
-from hud.platform.store import Store
+from hud_platform.store import Store
 
 
 @pytest.fixture(autouse=True)

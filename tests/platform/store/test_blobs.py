@@ -7,7 +7,7 @@ import os
 import pytest
 
 from hud.errors import NotFoundError, StoreError, UsageError
-from hud.platform.store.blobs import Blobs
+from hud_platform.store.blobs import Blobs
 
 TEAM = "1" * 32
 

@@ -8,12 +8,12 @@ import pytest
 import sqlalchemy as sa
 from tests.dashboard.recorded import record
 
-from hud.platform.models.checkpoint_tree import CLIENT_NAMES
-from hud.platform.models.records import BackendConfig
-from hud.platform.models.registry import Registry
-from hud.platform.store import Store, tables
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_platform.models.checkpoint_tree import CLIENT_NAMES
+from hud_platform.models.records import BackendConfig
+from hud_platform.models.registry import Registry
+from hud_platform.store import Store, tables
+from hud_platform.store.tables import LOCAL_TEAM
 
 AT = 1_760_000_000_000_000
 """A moment in microseconds since the epoch, as the store has it."""

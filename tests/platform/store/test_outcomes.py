@@ -12,13 +12,13 @@ from hud.client import connect
 from hud.client.recording import MemoryRecorder
 from hud.errors import NotFoundError, UsageError
 from hud.eval import Taskset
-from hud.platform.store import outcomes as stored_outcomes
-from hud.platform.store import tables
-from hud.platform.store.ingest import ingest
-from hud.platform.store.outcomes import GradeRule, NewestRule, SumRule, reward_by
-from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 from hud.trace import AgentStep, Sample
 from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
+from hud_platform.store import outcomes as stored_outcomes
+from hud_platform.store import tables
+from hud_platform.store.ingest import ingest
+from hud_platform.store.outcomes import GradeRule, NewestRule, SumRule, reward_by
+from hud_platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 
 env = Environment("desk")
 

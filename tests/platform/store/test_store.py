@@ -13,8 +13,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from hud.errors import StoreError, UsageError
-from hud.platform.store import Store, tables
-from hud.platform.store.store import HEAD, MIGRATIONS
+from hud_platform.store import Store, tables
+from hud_platform.store.store import HEAD, MIGRATIONS
 
 
 def job(identifier):

@@ -10,10 +10,10 @@ import zlib
 import httpx
 import pytest
 
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.store import telemetry_admission as intake
-from hud.platform.store.attachments import LARGE_CHARACTERS
 from hud.trace import dashed, new_id
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.store import telemetry_admission as intake
+from hud_platform.store.attachments import LARGE_CHARACTERS
 
 _span_ids = itertools.count(1)
 

@@ -4,11 +4,11 @@ import orjson
 import pytest
 
 from hud.client import connect, disconnect
-from hud.platform.store import tables
-from hud.platform.store.ingest import ingest
-from hud.platform.store.trained_tasks import trained_on
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
+from hud_platform.store import tables
+from hud_platform.store.ingest import ingest
+from hud_platform.store.trained_tasks import trained_on
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ import pytest
 from hud.client import connect, disconnect
 from hud.errors import StoreError
 from hud.inference.models import chat_model
-from hud.platform.store import tables
-from hud.platform.store.attempts import Attempt, read_attempt, write_attempts
-from hud.platform.store.ingest import ingest
-from hud.platform.store.trained_tasks import trained_on
-from hud.platform.store.trainer_logprobs import gaps_of, logprobs_between
-from hud.platform.training import gradient_accumulation
 from hud.trace import Continuation, SamplingParams, dashed, new_id, plain
 from hud.trace.recording.journal import encode_event
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
+from hud_platform.store import tables
+from hud_platform.store.attempts import Attempt, read_attempt, write_attempts
+from hud_platform.store.ingest import ingest
+from hud_platform.store.trained_tasks import trained_on
+from hud_platform.store.trainer_logprobs import gaps_of, logprobs_between
+from hud_platform.training import gradient_accumulation
 
 TEXTS = ["red green blue yellow", "what colour is it?", "the answer is red"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.store import Store
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets.versions import Tasksets, row_of
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.store import Store
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.tasksets.versions import Tasksets, row_of
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from hud.platform.environments.manifests import misfits
+from hud_platform.environments.manifests import misfits
 
 ROW = {"name": "one", "env": "shop", "scenario": "buy", "args": {"n": "x"}}
 

@@ -13,11 +13,11 @@ from hud.engine.models import tensor_file
 from hud.engine.sample.cache_budget import CacheBudget
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.inference.models import chat_model
-from hud.platform.models.checkpoint_files import verify_checkpoint
-from hud.platform.models.model_lease import Leases
-from hud.platform.store import Store
 from hud.trace import SamplingParams, plain
 from hud.train import AdvantageOptions, TrainingClient, TrajectoryPayload, TrajectorySample
+from hud_platform.models.checkpoint_files import verify_checkpoint
+from hud_platform.models.model_lease import Leases
+from hud_platform.store import Store
 
 TEXTS = ["red green blue yellow", "what colour is it?", "the answer is red"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -104,7 +104,7 @@ class Gpu:
 async def test_the_cache_leaves_a_training_what_its_first_step_took(home, platform, monkeypatch):
     gpu = Gpu()
     budget = CacheBudget(gpu)
-    for module in ("hud.engine.sample.sampler", "hud.platform.models.serving_policies"):
+    for module in ("hud.engine.sample.sampler", "hud_platform.models.serving_policies"):
         monkeypatch.setattr(f"{module}.budget_of", lambda device: budget)
     step = LocalTrainer.optim_step
     peak = {TRANSIENT: float(200 << 10)}

@@ -13,7 +13,6 @@ from hud.client import connect, disconnect
 from hud.errors import ConflictError, UsageError
 from hud.eval import StopSignal, Taskset
 from hud.inference.models import chat_model
-from hud.platform.store import tables
 from hud.trace import SamplingParams
 from hud.trace.sampled.token_columns import unpack_ids
 from hud.train.config import TrainConfig
@@ -21,6 +20,7 @@ from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter
 from hud.train.prompt_search.config import PromptSearchConfig
 from hud.train.prompt_search.search import search_prompt
+from hud_platform.store import tables
 
 PICKED = WORDS[:30]
 env = Environment("lengths")

@@ -20,11 +20,11 @@ from hud.cli.models.options import unsaved_note
 from hud.client import connect
 from hud.eval import StopSignal
 from hud.eval.job import Job
-from hud.platform.models.checkpoint_files import SAMPLER, STATE
 from hud.train.monitoring.progress import Reporter
 from hud.train.supervised import supervised_run
 from hud.train.supervised.config import SupervisedConfig
 from hud.train.supervised.supervised_run import learn_from
+from hud_platform.models.checkpoint_files import SAMPLER, STATE
 
 __all__ = ["home"]
 LEARNER = Path(__file__).with_name("killed_learner.py")

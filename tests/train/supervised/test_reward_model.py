@@ -23,12 +23,12 @@ from hud.eval import Taskset
 from hud.graders import RewardModelGrader
 from hud.learning.datums import datums_of
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
-from hud.platform.models.records import ModelConfig
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.train.supervised.config import SupervisedConfig, make_supervised_config
 from hud.train.supervised.held_out_pairs import PairAccuracy, split_pairs
 from hud.train.supervised.preferences import Pair, PairTerm, pair_term, weighted_run
 from hud.train.supervised.supervised_run import learn_from
+from hud_platform.models.records import ModelConfig
+from hud_platform.store.tables import LOCAL_TEAM
 
 env = Environment("colours")
 WORDS = ["red", "green", "blue", "yellow", "say red", "say blue", "red blue", "blue green"]

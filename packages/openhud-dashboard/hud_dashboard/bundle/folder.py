@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 from hud.errors import UsageError
-from hud.platform.store import Store, records
-from hud.platform.store.job_runs import job_runs
 from hud_dashboard.bundle.pages import job_page, run_page
 from hud_dashboard.static_files import FOLDER
+from hud_platform.store import Store, records
+from hud_platform.store.job_runs import job_runs
 
 STATIC = ("style.css", "jobs.css", "icon.svg")
 

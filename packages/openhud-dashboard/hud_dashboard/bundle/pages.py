@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hud.platform.store import Store, records
-from hud.platform.store.job_runs import job_runs
-from hud.platform.store.task_labels import task_labels
 from hud.review.shown_run import step_texts
 from hud.trace import parse_trace
 from hud_dashboard.queries import job_report
 from hud_dashboard.rendering import templates
+from hud_platform.store import Store, records
+from hud_platform.store.job_runs import job_runs
+from hud_platform.store.task_labels import task_labels
 
 LONGEST = 20_000
 """Characters of one text of a step."""

@@ -169,10 +169,10 @@ def _at_dashboard(
     from hud import settings
     from hud.benchmarks.baseline.recording import add_results
     from hud.errors import UsageError
-    from hud.platform.config import PlatformConfig
-    from hud.platform.store import Store
     from hud_dashboard.human_baseline.benchmarks import offer, results
     from hud_dashboard.local.server import view
+    from hud_platform.config import PlatformConfig
+    from hud_platform.store import Store
 
     now = settings.load()
     if not now.embedded:

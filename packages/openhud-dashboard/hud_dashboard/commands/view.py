@@ -30,8 +30,8 @@ def command(job: str | None, port: int, folder: Path | None, no_browser: bool) -
 
     JOB: the job of --export, by its id, or the id's start.
     """
-    from hud.platform.config import PlatformConfig
     from hud_dashboard.local.server import view
+    from hud_platform.config import PlatformConfig
 
     now = settings.load()
     if not now.embedded:
@@ -59,9 +59,9 @@ def command(job: str | None, port: int, folder: Path | None, no_browser: bool) -
 def _export(now: Any, job: str, folder: Path) -> None:
     from contextlib import closing
 
-    from hud.platform.store import Store
-    from hud.platform.store.tables import LOCAL_TEAM
     from hud_dashboard.bundle.folder import export_job
+    from hud_platform.store import Store
+    from hud_platform.store.tables import LOCAL_TEAM
 
     with closing(Store.open(now.home, now.database_url)) as store:
         count = export_job(store, LOCAL_TEAM, job, folder)

@@ -13,12 +13,12 @@ from hud.benchmarks.baseline.baseline_file import PersonResult
 from hud.benchmarks.baseline.recording import INSTRUCTIONS
 from hud.environment import Task
 from hud.eval.tasksets.taskset import slug_of
-from hud.platform.environments.registry import SUCCEEDED, Environments, newest_build
-from hud.platform.store import Store, tables
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import new_id, plain
 from hud_dashboard.human_baseline.jobs import scores
+from hud_platform.environments.registry import SUCCEEDED, Environments, newest_build
+from hud_platform.store import Store, tables
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.tasksets.versions import Tasksets, row_of
 
 
 def offer(store: Store, home: Path, name: str, tasks: Iterable[Task]) -> str:

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from hud import exact_json
 from hud.agents.human import HUMAN, HUMAN_SECONDS
 from hud.client.presence import process_started
-from hud.platform.store import Store, tables
-from hud.platform.store.ingest import upsert
-from hud.platform.store.ownership import BASELINE
-from hud.platform.store.queries import as_dict
 from hud.trace import new_id, plain
+from hud_platform.store import Store, tables
+from hud_platform.store.ingest import upsert
+from hud_platform.store.ownership import BASELINE
+from hud_platform.store.queries import as_dict
 
 _NAMES = uuid.UUID("6c1f3a52-0f0e-4a63-9a52-1d6f5a7e9b10")
 

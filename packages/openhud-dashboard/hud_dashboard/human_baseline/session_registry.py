@@ -15,12 +15,12 @@ from hud.eval.rollout_failure import describe
 from hud.eval.rollouts import play_here
 from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments
-from hud.platform.environments.registry import Environments
-from hud.platform.store import Store
-from hud.platform.store.ingest import ingest
 from hud.trace import Trace, new_id, plain
 from hud_dashboard.human_baseline.jobs import close_job, group_of, next_attempt, open_job
 from hud_dashboard.human_baseline.session import BaselineSession, BrowserPlayer
+from hud_platform.environments.registry import Environments
+from hud_platform.store import Store
+from hud_platform.store.ingest import ingest
 
 _log = logging.getLogger(__name__)
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, UsageError
-from hud.platform.gateway.chat_formats import format_of
-from hud.platform.serving.calls import MoveHead
-from hud.platform.tasksets.playable import Playable, Source, file_source, refuse_shared
-from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig
 from hud_dashboard.launching.launcher import Launch, Launches
+from hud_platform.gateway.chat_formats import format_of
+from hud_platform.serving.calls import MoveHead
+from hud_platform.tasksets.playable import Playable, Source, file_source, refuse_shared
+from hud_platform.training.runs import TrainingRuns
 
 if TYPE_CHECKING:
-    from hud.platform.access import Identity
-    from hud.platform.models.records import ModelRecord
-    from hud.platform.models.registry import Registry
-    from hud.platform.serving.token_engine import TokenEngine
+    from hud_platform.access import Identity
+    from hud_platform.models.records import ModelRecord
+    from hud_platform.models.registry import Registry
+    from hud_platform.serving.token_engine import TokenEngine
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from hud import exact_json
 from hud.client.presence import presence
 from hud.errors import ConflictError, NotFoundError, OverloadedError
 from hud.eval.runtimes.interpreter import told_exit
-from hud.platform.access import Identity, Scope
-from hud.platform.access.passes import Passes
-from hud.platform.config import PlatformConfig
-from hud.platform.models.records import ModelRecord
-from hud.platform.store import Store
-from hud.platform.training.runs import TrainingRuns
 from hud.processes.child import Child
 from hud.trace import new_id, plain
+from hud_platform.access import Identity, Scope
+from hud_platform.access.passes import Passes
+from hud_platform.config import PlatformConfig
+from hud_platform.models.records import ModelRecord
+from hud_platform.store import Store
+from hud_platform.training.runs import TrainingRuns
 
 MOST_OF_TEAM = 2
 """Maximum number of concurrent processes of one team. Each plays many rollouts concurrently."""

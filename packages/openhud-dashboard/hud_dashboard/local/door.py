@@ -10,9 +10,9 @@ from markupsafe import Markup
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hud.platform.access.page_paths import cookie, header, is_page, wants_page
-from hud.platform.access.response_headers import ResponseHeaders
 from hud_dashboard.rendering import refusal_page
+from hud_platform.access.page_paths import cookie, header, is_page, wants_page
+from hud_platform.access.response_headers import ResponseHeaders
 
 _ADVICE = Markup(
     "For a new address, stop <code>hud view</code> with <kbd>Ctrl</kbd>+<kbd>C</kbd> in its terminal, and start it again."

@@ -11,9 +11,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from hud.errors import StoreError, UsageError
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.server import AnnouncedServer, listen, run, server_settings
 from hud_dashboard.local.door import LocalDoor
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.server import AnnouncedServer, listen, run, server_settings
 
 HOST = "127.0.0.1"
 FIRST_ASKED = ("/jobs", "/static/any/style.css")

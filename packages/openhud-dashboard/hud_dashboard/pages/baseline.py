@@ -14,12 +14,6 @@ from fastapi import Depends, Form, Request, Response
 from hud.agents.human import HUMAN_SECONDS
 from hud.environment.tools.spreadsheet import READ, WRITE, is_spreadsheet
 from hud.errors import ConflictError, NotFoundError, UsageError
-from hud.platform.access import Identity
-from hud.platform.dependencies import StorePart, Who
-from hud.platform.store import Store, records
-from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tasksets.rows import TasksetRows
-from hud.platform.tasksets.versions import Tasksets
 from hud.trace import TextContent, ToolSpec, plain
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.human_baseline.grid import MOST_CELLS, as_page, edits, last_grid
@@ -37,6 +31,12 @@ from hud_dashboard.rendering import page
 from hud_dashboard.schema_forms import fields_of, read_arguments
 from hud_dashboard.state import state_part
 from hud_dashboard.trace.values import as_json
+from hud_platform.access import Identity
+from hud_platform.dependencies import StorePart, Who
+from hud_platform.store import Store, records
+from hud_platform.store.tables import LOCAL_TEAM
+from hud_platform.tasksets.rows import TasksetRows
+from hud_platform.tasksets.versions import Tasksets
 
 router = Pages()
 PER_PAGE = 50

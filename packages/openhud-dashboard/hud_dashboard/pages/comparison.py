@@ -13,13 +13,13 @@ from hud.errors import UsageError
 from hud.eval.results.paired_differences import SIGNIFICANCE, Pairing, pair, rewards_by_attempt
 from hud.eval.results.promotion_gate import evidence
 from hud.eval.results.task_families import few_families
-from hud.platform.dependencies import StorePart, Team
-from hud.platform.store import records
-from hud.platform.store.checkpoint_rewards import MeasuredRun, typical
-from hud.platform.store.job_runs import job_runs, summary
-from hud.platform.store.task_labels import task_labels
 from hud_dashboard.page import Data, Pages
 from hud_dashboard.queries.job_listing import checkpoint_steps
+from hud_platform.dependencies import StorePart, Team
+from hud_platform.store import records
+from hud_platform.store.checkpoint_rewards import MeasuredRun, typical
+from hud_platform.store.job_runs import job_runs, summary
+from hud_platform.store.task_labels import task_labels
 
 router = Pages()
 MOST_JOBS = 6

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hud.platform.dependencies import RuntimeSessionsPart, StorePart, Team
-from hud.platform.environments import reports
-from hud.platform.environments.registry import Environments
-from hud.platform.store.played_environments import played_environments
 from hud.trace import plain
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged
 from hud_dashboard.trace.values import indented_json
+from hud_platform.dependencies import RuntimeSessionsPart, StorePart, Team
+from hud_platform.environments import reports
+from hud_platform.environments.registry import Environments
+from hud_platform.store.played_environments import played_environments
 
 router = Pages()
 PER_PAGE = 50

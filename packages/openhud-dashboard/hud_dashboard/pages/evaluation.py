@@ -10,14 +10,14 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.models.records import BASE, ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.tasksets.playable import Source
-from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig, make_config
 from hud_dashboard.launching.launch_request import Launching
 from hud_dashboard.page import Data, LaunchingPart, Pages, Sent, see
 from hud_dashboard.rendering import page
+from hud_platform.models.records import BASE, ModelRecord
+from hud_platform.models.registry import Registry
+from hud_platform.tasksets.playable import Source
+from hud_platform.training.runs import TrainingRuns
 
 router = Pages()
 MOST_CHECKPOINTS = 200

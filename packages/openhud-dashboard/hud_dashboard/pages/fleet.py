@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from fastapi import Request, Response
 
 from hud.errors import PlatformError, UsageError
-from hud.platform.access.identity import FLEET
-from hud.platform.access.teams import Teams
-from hud.platform.dependencies import Audit, KeysPart, StorePart, Team, Who, part
-from hud.platform.rollouts.nodes import STATES, Nodes
 from hud_dashboard.page import Data, Pages, Sent, see
 from hud_dashboard.rendering import page
+from hud_platform.access.identity import FLEET
+from hud_platform.access.teams import Teams
+from hud_platform.dependencies import Audit, KeysPart, StorePart, Team, Who, part
+from hud_platform.rollouts.nodes import STATES, Nodes
 
 router = Pages()
 

@@ -9,19 +9,19 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from hud.errors import UsageError
-from hud.platform.access.shared_jobs import SharedJobs
-from hud.platform.dependencies import LinksPart, StorePart, Team, Who
-from hud.platform.rollouts.hosted_jobs import HostedJobs
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store import Store, records
-from hud.platform.store.job_runs import job_runs
-from hud.platform.store.task_labels import task_labels
-from hud.platform.training.training_jobs import TrainingJobs
 from hud.trace.trajectory_export import trajectory_line
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged, see
 from hud_dashboard.queries import job_listing, job_report
 from hud_dashboard.queries.subject_labels import labels_of
+from hud_platform.access.shared_jobs import SharedJobs
+from hud_platform.dependencies import LinksPart, StorePart, Team, Who
+from hud_platform.rollouts.hosted_jobs import HostedJobs
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store import Store, records
+from hud_platform.store.job_runs import job_runs
+from hud_platform.store.task_labels import task_labels
+from hud_platform.training.training_jobs import TrainingJobs
 
 router = Pages()
 TASKS_PER_PAGE = 100

@@ -6,13 +6,13 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from fastapi import Response
 
-from hud.platform.dependencies import StorePart, Team
-from hud.platform.training.training_jobs import TrainingJobs
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged, see
 from hud_dashboard.queries import job_listing
 from hud_dashboard.queries.job_listing import JobFilter
 from hud_dashboard.queries.saved_views import saved_views
+from hud_platform.dependencies import StorePart, Team
+from hud_platform.training.training_jobs import TrainingJobs
 
 router = Pages()
 PER_PAGE = 25

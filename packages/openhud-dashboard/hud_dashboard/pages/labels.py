@@ -8,15 +8,15 @@ from urllib.parse import quote
 from fastapi import Query, Response
 
 from hud.errors import UsageError
-from hud.platform.dependencies import StorePart, Team
-from hud.platform.labels.agreement import agreement
-from hud.platform.labels.labels import KINDS, NAME
-from hud.platform.routes.labels import LabelsPart, Rater
-from hud.platform.search.run_search import matching_runs
-from hud.platform.store import records
 from hud.review.shown_run import step_texts
 from hud.trace import parse_trace
 from hud_dashboard.page import Data, Pages, Sent, see
+from hud_platform.dependencies import StorePart, Team
+from hud_platform.labels.agreement import agreement
+from hud_platform.labels.labels import KINDS, NAME
+from hud_platform.routes.labels import LabelsPart, Rater
+from hud_platform.search.run_search import matching_runs
+from hud_platform.store import records
 
 router = Pages()
 EVERY_RUN = "status:completed"

@@ -10,19 +10,19 @@ from fastapi import Depends, Form, Query
 from fastapi.responses import Response
 
 from hud.engine.sample.options import CacheFacts
-from hud.platform.access.audit_log import Action
-from hud.platform.dependencies import Audit, EnginePart, Models
-from hud.platform.models.checkpoint_tree import CheckpointLink, is_named
-from hud.platform.models.head_decision import HeadDecision
-from hud.platform.models.promotion import PROMOTION, Evidence, judge_recorded, record_of
-from hud.platform.models.records import CheckpointRecord, ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.serving.calls import MoveHead
-from hud.platform.serving.token_engine import EngineDownError
 from hud.train.monitoring.loss_metrics import loss_per_token
 from hud_dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud_dashboard.queries.model_tree import HEIGHT, rows_of, width_of
 from hud_dashboard.queries.subject_labels import labels_of
+from hud_platform.access.audit_log import Action
+from hud_platform.dependencies import Audit, EnginePart, Models
+from hud_platform.models.checkpoint_tree import CheckpointLink, is_named
+from hud_platform.models.head_decision import HeadDecision
+from hud_platform.models.promotion import PROMOTION, Evidence, judge_recorded, record_of
+from hud_platform.models.records import CheckpointRecord, ModelRecord
+from hud_platform.models.registry import Registry
+from hud_platform.serving.calls import MoveHead
+from hud_platform.serving.token_engine import EngineDownError
 
 router = Pages()
 ROWS_PER_PAGE = 100

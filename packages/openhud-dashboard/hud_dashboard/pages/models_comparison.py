@@ -10,19 +10,19 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud.errors import UsageError
-from hud.platform.models.checkpoint_tree import CheckpointLink
-from hud.platform.models.promotion import judge_recorded
-from hud.platform.models.records import BASE, ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.store import Store
-from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
-from hud.platform.store.task_labels import task_labels
-from hud.platform.tasksets.rows import TasksetRows
 from hud.train.rollouts.scoring import Comparison, compared
 from hud_dashboard.page import Data, LaunchingPart, Pages, Sent
 from hud_dashboard.pages.evaluation import begun, settings_of
 from hud_dashboard.pages.models import is_behind, model_shown
 from hud_dashboard.pages.train import launch_shown
+from hud_platform.models.checkpoint_tree import CheckpointLink
+from hud_platform.models.promotion import judge_recorded
+from hud_platform.models.records import BASE, ModelRecord
+from hud_platform.models.registry import Registry
+from hud_platform.store import Store
+from hud_platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
+from hud_platform.store.task_labels import task_labels
+from hud_platform.tasksets.rows import TasksetRows
 
 router = Pages()
 MOST_TASKS = 40

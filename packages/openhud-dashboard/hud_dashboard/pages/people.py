@@ -7,10 +7,13 @@ from typing import Any
 from fastapi import Request, Response
 
 from hud.errors import PlatformError, UsageError
-from hud.platform.access import SCOPES, Identity, Scope, audit_log
-from hud.platform.access.keys import Key
-from hud.platform.access.teams import Teams
-from hud.platform.dependencies import (
+from hud_dashboard.page import Data, Offset, Pages, Sent, paged, see
+from hud_dashboard.queries.key_usage import Use, team_use, use_by_key
+from hud_dashboard.rendering import page
+from hud_platform.access import SCOPES, Identity, Scope, audit_log
+from hud_platform.access.keys import Key
+from hud_platform.access.teams import Teams
+from hud_platform.dependencies import (
     Audit,
     ConfigPart,
     KeysPart,
@@ -18,10 +21,7 @@ from hud.platform.dependencies import (
     StorePart,
     Who,
 )
-from hud.platform.store import Store
-from hud_dashboard.page import Data, Offset, Pages, Sent, paged, see
-from hud_dashboard.queries.key_usage import Use, team_use, use_by_key
-from hud_dashboard.rendering import page
+from hud_platform.store import Store
 
 router = Pages()
 PER_PAGE = 50

@@ -17,15 +17,6 @@ from hud import exact_json
 from hud.errors import HudError, NotFoundError, UsageError
 from hud.eval.tasksets.synchronization import task_of
 from hud.inference.dialects.chat_completions.dialect import CHAT, CHAT_CALL
-from hud.platform.access import needs
-from hud.platform.access.limits import Limits
-from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
-from hud.platform.environments.registry import Environments
-from hud.platform.gateway.exchange import Exchange
-from hud.platform.models.provider_models import builtin_records
-from hud.platform.routes.labels import Rater
-from hud.platform.tasksets.playable import Playable
-from hud.platform.tasksets.rows import TasksetRows
 from hud.trace import Message
 from hud_dashboard.page import Data, Pages
 from hud_dashboard.pages.evaluation import checkpoint_options
@@ -34,10 +25,19 @@ from hud_dashboard.playground_conversations import RatedConversation, record_rat
 from hud_dashboard.playground_environments import Worlds
 from hud_dashboard.state import state_part
 from hud_dashboard.trace.grades import grade_of
+from hud_platform.access import needs
+from hud_platform.access.limits import Limits
+from hud_platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
+from hud_platform.environments.registry import Environments
+from hud_platform.gateway.exchange import Exchange
+from hud_platform.models.provider_models import builtin_records
+from hud_platform.routes.labels import Rater
+from hud_platform.tasksets.playable import Playable
+from hud_platform.tasksets.rows import TasksetRows
 
 if TYPE_CHECKING:
-    from hud.platform.gateway.gateway import Gateway
-    from hud.platform.store import Store
+    from hud_platform.gateway.gateway import Gateway
+    from hud_platform.store import Store
 
 router = Pages()
 MOST_ENVIRONMENTS = 200

@@ -11,17 +11,17 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 
 from hud.errors import UsageError
-from hud.platform.dependencies import StorePart, Team
-from hud.platform.labels.comparisons import CRITERION, comparison_agreement
-from hud.platform.labels.labels import NAME
-from hud.platform.routes.comparisons import ComparisonsPart
-from hud.platform.routes.labels import Rater
-from hud.platform.search.run_search import matching_runs
-from hud.platform.store import Store, records
 from hud.review.shown_run import shown_steps
 from hud.trace import parse_trace
 from hud_dashboard.page import Data, Pages, Sent, see
 from hud_dashboard.pages.labels import EVERY_RUN, back_of
+from hud_platform.dependencies import StorePart, Team
+from hud_platform.labels.comparisons import CRITERION, comparison_agreement
+from hud_platform.labels.labels import NAME
+from hud_platform.routes.comparisons import ComparisonsPart
+from hud_platform.routes.labels import Rater
+from hud_platform.search.run_search import matching_runs
+from hud_platform.store import Store, records
 
 router = Pages()
 MOST_TEXT = 24_000

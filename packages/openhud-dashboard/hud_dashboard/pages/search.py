@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import Query
 
 from hud.errors import UsageError
-from hud.platform.dependencies import StorePart, Team
-from hud.platform.search.run_search import MOST_HITS, RunHits, search
 from hud_dashboard.page import Data, Offset, Pages, paged
 from hud_dashboard.queries.saved_views import saved_views
+from hud_platform.dependencies import StorePart, Team
+from hud_platform.search.run_search import MOST_HITS, RunHits, search
 
 router = Pages()
 PER_PAGE = 25

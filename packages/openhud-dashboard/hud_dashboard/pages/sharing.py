@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
 
 from hud.errors import HudError, NotFoundError, PlatformError
-from hud.platform.access.shared_jobs import SharedJobs
-from hud.platform.dependencies import LinksPart, StorePart, Who
-from hud.platform.store import records
 from hud_dashboard.bundle.pages import job_page, run_page
 from hud_dashboard.page import Pages, Sent, see
 from hud_dashboard.rendering import refusal_page
 from hud_dashboard.static_files import address
+from hud_platform.access.shared_jobs import SharedJobs
+from hud_platform.dependencies import LinksPart, StorePart, Who
+from hud_platform.store import records
 
 router = Pages()
 open_router = APIRouter(default_response_class=Response)

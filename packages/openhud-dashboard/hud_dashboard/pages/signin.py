@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request, Response
 
-from hud.platform.access.audit_log import AuditLog
-from hud.platform.access.web_sessions import COOKIE, LIFETIME, WebSessions
-from hud.platform.dependencies import ConfigPart, KeysPart, StorePart, part
 from hud_dashboard.page import see
 from hud_dashboard.rendering import page
+from hud_platform.access.audit_log import AuditLog
+from hud_platform.access.web_sessions import COOKIE, LIFETIME, WebSessions
+from hud_platform.dependencies import ConfigPart, KeysPart, StorePart, part
 
 router = APIRouter()
 WebSessionsPart = Annotated[WebSessions, part(lambda parts: parts.web_sessions)]

@@ -11,15 +11,15 @@ from fastapi import Form, Query, Response
 
 from hud import exact_json
 from hud.errors import ConflictError, UsageError
-from hud.platform.dependencies import Audit, StorePart, Team, Who, of_team
-from hud.platform.store.task_labels import label_of
-from hud.platform.tasksets.rows import TasksetRows
-from hud.platform.tasksets.versions import Tasksets
 from hud.trace import plain
 from hud_dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud_dashboard.queries.difficulty import Difficulty, difficulties, recent_runs
 from hud_dashboard.queries.played_tasksets import played_tasksets
 from hud_dashboard.queries.task_history import task_history
+from hud_platform.dependencies import Audit, StorePart, Team, Who, of_team
+from hud_platform.store.task_labels import label_of
+from hud_platform.tasksets.rows import TasksetRows
+from hud_platform.tasksets.versions import Tasksets
 
 router = Pages()
 PER_PAGE = 50

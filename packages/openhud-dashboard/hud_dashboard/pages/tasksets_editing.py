@@ -10,13 +10,13 @@ from fastapi import Form, Response
 
 from hud import exact_json
 from hud.errors import ConflictError, UsageError
-from hud.platform.access.audit_log import AuditLog
-from hud.platform.dependencies import Audit, Who, of_team
-from hud.platform.environments.registry import Environments
-from hud.platform.tasksets.rows import TasksetRows
-from hud.platform.tasksets.versions import FIELDS
 from hud_dashboard.page import Data, Pages, Rows, Sent, see
 from hud_dashboard.trace.values import indented_json
+from hud_platform.access.audit_log import AuditLog
+from hud_platform.dependencies import Audit, Who, of_team
+from hud_platform.environments.registry import Environments
+from hud_platform.tasksets.rows import TasksetRows
+from hud_platform.tasksets.versions import FIELDS
 
 router = Pages()
 MOST_ENVIRONMENTS = 200

@@ -10,9 +10,6 @@ from fastapi import Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from hud import exact_json
-from hud.platform.dependencies import Models, StorePart, Team
-from hud.platform.store import Store, records
-from hud.platform.store.outcomes import outcomes_of
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Pages, paged, see
 from hud_dashboard.queries import trace_windows
@@ -41,6 +38,9 @@ from hud_dashboard.trace.page import (
 )
 from hud_dashboard.trace.timeline import marks, timeline
 from hud_dashboard.trace.values import as_json, dict_of, whole_json
+from hud_platform.dependencies import Models, StorePart, Team
+from hud_platform.store import Store, records
+from hud_platform.store.outcomes import outcomes_of
 
 router = Pages()
 KEPT = "private, max-age=31536000, immutable"

@@ -13,7 +13,6 @@ from fastapi.responses import Response
 from hud import exact_json
 from hud.client.presence import is_gone
 from hud.errors import NotFoundError
-from hud.platform.training.training_jobs import TrainingJobs
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.evaluations import evaluation_lines
 from hud.train.monitoring.guard import guard_record
@@ -31,6 +30,7 @@ from hud_dashboard.pages.train_curves import (
 )
 from hud_dashboard.pages.train_form import changed
 from hud_dashboard.pages.train_steps import step_rows
+from hud_platform.training.training_jobs import TrainingJobs
 
 router = Pages()
 PER_PAGE = 50

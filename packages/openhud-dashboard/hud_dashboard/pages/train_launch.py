@@ -10,12 +10,12 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from hud.errors import HudError, NotFoundError, UsageError
-from hud.platform.models.records import ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.tasksets.playable import Source
 from hud_dashboard.launching.launch_request import Launching
 from hud_dashboard.page import Data, LaunchingPart, Pages, Sent, see
 from hud_dashboard.pages import train_form
+from hud_platform.models.records import ModelRecord
+from hud_platform.models.registry import Registry
+from hud_platform.tasksets.playable import Source
 
 router = Pages()
 

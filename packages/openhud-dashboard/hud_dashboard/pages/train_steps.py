@@ -6,14 +6,14 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from hud.errors import NotFoundError
-from hud.platform.dependencies import Models, StorePart, Team
-from hud.platform.models.registry import Registry
-from hud.platform.search.run_words import texts_of
-from hud.platform.store import Store
-from hud.platform.store.task_labels import NO_TASK, task_labels
-from hud.platform.training.runs import TrainingRuns
-from hud.platform.training.training_jobs import TrainingJobs
 from hud_dashboard.page import Data, Offset, Pages, paged
+from hud_platform.dependencies import Models, StorePart, Team
+from hud_platform.models.registry import Registry
+from hud_platform.search.run_words import texts_of
+from hud_platform.store import Store
+from hud_platform.store.task_labels import NO_TASK, task_labels
+from hud_platform.training.runs import TrainingRuns
+from hud_platform.training.training_jobs import TrainingJobs
 
 router = Pages()
 STEPS_PER_PAGE = 100

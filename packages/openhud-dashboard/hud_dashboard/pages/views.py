@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from hud.platform.dependencies import StorePart, Team
 from hud_dashboard.page import Pages, Sent, see
 from hud_dashboard.queries.saved_views import remove_view, save_view
+from hud_platform.dependencies import StorePart, Team
 
 router = Pages()
 

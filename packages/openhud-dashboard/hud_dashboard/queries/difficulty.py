@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from hud.platform.store import Store, tables
-from hud.platform.store.cached_sums import CachedSums, Revision
-from hud.platform.store.queries import as_dict
 from hud.trace.recorded_time import seconds_between
+from hud_platform.store import Store, tables
+from hud_platform.store.cached_sums import CachedSums, Revision
+from hud_platform.store.queries import as_dict
 
 SOLVED = 1.0
 """Minimum reward of a run that solved its task."""

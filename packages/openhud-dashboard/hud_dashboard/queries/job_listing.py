@@ -10,13 +10,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud.errors import UsageError
-from hud.platform.store import Store, tables
-from hud.platform.store.cached_sums import CachedSums
-from hud.platform.store.job_status import every_run_failed, outcome, statuses
-from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
-from hud.platform.store.job_titles import titles_of
-from hud.platform.store.records import taskset_names
 from hud.trace.recorded_time import seconds_between
+from hud_platform.store import Store, tables
+from hud_platform.store.cached_sums import CachedSums
+from hud_platform.store.job_status import every_run_failed, outcome, statuses
+from hud_platform.store.job_sums import JobSums, spreads_of, sums_of
+from hud_platform.store.job_titles import titles_of
+from hud_platform.store.records import taskset_names
 
 MOST_CHOICES = 200
 """Maximum number of choices of one filter."""

@@ -12,8 +12,8 @@ from hud.errors import UsageError
 from hud.eval.results.failure_causes import FailedRun, causes
 from hud.eval.results.job_statistics import job_statistics
 from hud.graders.group_signal import has_signal
-from hud.platform.store.job_runs import summary
-from hud.platform.store.job_status import OPEN
+from hud_platform.store.job_runs import summary
+from hud_platform.store.job_status import OPEN
 
 BINS = 20
 PASS_MARK = 1.0

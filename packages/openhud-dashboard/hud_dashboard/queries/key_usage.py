@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from hud.platform.environments.runtime_sessions import MOST_SESSIONS
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store import Store, tables
+from hud_platform.environments.runtime_sessions import MOST_SESSIONS
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store import Store, tables
 
 if TYPE_CHECKING:
-    from hud.platform.access.keys import Keys
-    from hud.platform.environments.runtime_sessions import RuntimeSessions
+    from hud_platform.access.keys import Keys
+    from hud_platform.environments.runtime_sessions import RuntimeSessions
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hud.platform.store import Store, tables
-from hud.platform.store.job_titles import environments_of
-from hud.platform.store.played_environments import MOST_JOBS, newest_job
-from hud.platform.store.queries import in_parts
+from hud_platform.store import Store, tables
+from hud_platform.store.job_titles import environments_of
+from hud_platform.store.played_environments import MOST_JOBS, newest_job
+from hud_platform.store.queries import in_parts
 
 
 def played_tasksets(store: Store, team: str) -> list[dict[str, Any]]:

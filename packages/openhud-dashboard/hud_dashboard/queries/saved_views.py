@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, UsageError
-from hud.platform.store import Store, tables
 from hud.trace import new_id, plain
+from hud_platform.store import Store, tables
 
 LISTS = ("/jobs", "/search")
 """Pages whose filters can be saved."""

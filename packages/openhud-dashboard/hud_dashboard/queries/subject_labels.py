@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud.platform.labels.labels import Kind, Labels
-from hud.platform.store import Store
+from hud_platform.labels.labels import Kind, Labels
+from hud_platform.store import Store
 
 MOST_LABELS = 200
 

@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
-from hud.platform.store import Store, tables
-from hud.platform.store.job_titles import environments_of
-from hud.platform.store.played_environments import MOST_JOBS
-from hud.platform.store.task_labels import task_labels
+from hud_platform.store import Store, tables
+from hud_platform.store.job_titles import environments_of
+from hud_platform.store.played_environments import MOST_JOBS
+from hud_platform.store.task_labels import task_labels
 
 MOST_MODELS = 8
 """Models that are shown, those with the newest runs."""

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from hud import exact_json
 from hud.errors import NotFoundError
 from hud.learning.failed_runs import failure_of
-from hud.platform.store import Store, tables
-from hud.platform.store.job_titles import titles_of
-from hud.platform.store.queries import Query, as_dict
-from hud.platform.store.records import steps_in_order
 from hud.trace.sampled.token_columns import unpack_ids, unpack_logprobs
+from hud_platform.store import Store, tables
+from hud_platform.store.job_titles import titles_of
+from hud_platform.store.queries import Query, as_dict
+from hud_platform.store.records import steps_in_order
 
 WINDOW_STEPS = 100
 WINDOW_BYTES = 4 << 20

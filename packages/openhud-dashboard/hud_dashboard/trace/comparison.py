@@ -7,12 +7,12 @@ from itertools import zip_longest
 from typing import Any
 
 from hud import exact_json
-from hud.platform.store.store import Store
 from hud_dashboard.queries import trace_windows
 from hud_dashboard.trace.grades import grade_of
 from hud_dashboard.trace.page import seconds_of, setting_of
 from hud_dashboard.trace.steps import shown_steps
 from hud_dashboard.trace.values import dict_of
+from hud_platform.store.store import Store
 
 ROWS = 50
 _SAME = ("source", "messages", "content", "reasoning", "refusal", "error")

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hud.errors import NotFoundError
-from hud.platform.store.store import Store
 from hud_dashboard.trace.image_headers import ImageRefusedError
+from hud_platform.store.store import Store
 
 _BLOB = "hud.blob"
 _KINDS = ("image", "image_url")

@@ -6,10 +6,6 @@ from contextlib import suppress
 from typing import Any
 
 from hud.errors import NotFoundError
-from hud.platform.models.registry import Registry
-from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store import Store, records, trainer_logprobs
-from hud.platform.store.task_labels import label_of
 from hud.trace.recorded_time import seconds_between
 from hud_dashboard.queries import trace_windows
 from hud_dashboard.queries.trace_windows import WINDOW_STEPS, Window
@@ -22,6 +18,10 @@ from hud_dashboard.trace.tokens import (
     shown_tokens,
 )
 from hud_dashboard.trace.values import dict_of, moment_of
+from hud_platform.models.registry import Registry
+from hud_platform.rollouts.rollout_queue import Rollouts
+from hud_platform.store import Store, records, trainer_logprobs
+from hud_platform.store.task_labels import label_of
 
 COLOURS = ("logprob", "advantage", "gap")
 """Quantities for colouring tokens."""

@@ -16,9 +16,9 @@ from hud.learning.advantages import compute_advantages
 from hud_dashboard.queries.trace_windows import Drawn
 
 if TYPE_CHECKING:
-    from hud.platform.gateway.detokenizing import Vocabulary
-    from hud.platform.models.registry import Registry
-    from hud.platform.store.trainer_logprobs import PassWeights
+    from hud_platform.gateway.detokenizing import Vocabulary
+    from hud_platform.models.registry import Registry
+    from hud_platform.store.trainer_logprobs import PassWeights
 
 MOST_TOKENS = 2_000
 """Maximum number of tokens of one step on a page."""
@@ -52,7 +52,7 @@ class Vocabularies:
     def _find(self, checkpoint: str | None) -> Vocabulary | None:
         from tokenizers import Tokenizer
 
-        from hud.platform.gateway.detokenizing import Vocabulary
+        from hud_platform.gateway.detokenizing import Vocabulary
 
         try:
             if checkpoint is not None:

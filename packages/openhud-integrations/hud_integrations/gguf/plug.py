@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from hud.engine.model_files import ModelFileFormat
+from hud.engine.model_files.formats import ModelFileFormat
 from hud.errors import UsageError
 from hud_integrations.gguf.conversion_process import convert_gguf
 

@@ -9,15 +9,15 @@ from fastapi import APIRouter, Request, Response
 
 from hud import exact_json
 from hud.errors import UsageError
-from hud.platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP, has_many_containers
-from hud.platform.dependencies import RUN, StorePart, Team, part
-from hud.platform.routes.plugs import RoutePlug
-from hud.platform.routes.telemetry import unpacked_body
-from hud.platform.store import Store
-from hud.platform.store.ingest import NOT_OURS
-from hud.platform.store.telemetry_admission import Intake
 from hud_integrations.otlp_receiver.received_spans import receive_spans
 from hud_integrations.otlp_receiver.spans import spans_of_json, spans_of_protobuf
+from hud_platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP, has_many_containers
+from hud_platform.dependencies import RUN, StorePart, Team, part
+from hud_platform.routes.plugs import RoutePlug
+from hud_platform.routes.telemetry import unpacked_body
+from hud_platform.store import Store
+from hud_platform.store.ingest import NOT_OURS
+from hud_platform.store.telemetry_admission import Intake
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 

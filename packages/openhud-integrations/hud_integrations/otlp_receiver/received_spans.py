@@ -19,16 +19,16 @@ from hud.exchange import ForeignJob, ForeignRun
 from hud.exchange.foreign_runs import job_id_of
 from hud.exchange.redaction import Redaction
 from hud.exchange.run_import import ImportedLines
-from hud.platform.store import Store, tables
-from hud.platform.store.attachments import attach, detach, has_attachments
-from hud.platform.store.ingest import Batch, to_be_indexed, upsert
-from hud.platform.store.ownership import refuse_foreign
-from hud.platform.store.queries import in_parts
-from hud.platform.store.source_policies import policy_of
 from hud.trace.ids import trace_id_of
 from hud.trace.recording.journal import decode_events
 from hud_integrations.otlp_receiver.span_runs import runs_of_spans
 from hud_integrations.otlp_receiver.spans import Span
+from hud_platform.store import Store, tables
+from hud_platform.store.attachments import attach, detach, has_attachments
+from hud_platform.store.ingest import Batch, to_be_indexed, upsert
+from hud_platform.store.ownership import refuse_foreign
+from hud_platform.store.queries import in_parts
+from hud_platform.store.source_policies import policy_of
 
 SOURCE = "otlp"
 MOST_BYTES = 64 << 20

@@ -67,7 +67,6 @@ COMMANDS = {
     "cancel": ("evaluation.cancel", "Cancel rollouts on the platform."),
     "sync": ("environments.sync", "Upload tasks to the platform, or download them."),
     "deploy": ("environments.deploy", "Upload an environment to the platform and build it there."),
-    "up": ("platform.up", "Serve the platform: models, training, traces and inference for a team."),
     "fleet": (
         "fleet.group",
         "Join a platform's fleet with this machine, and look after its nodes.",

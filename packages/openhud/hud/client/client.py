@@ -79,10 +79,10 @@ class Client:
             with self._opening:  # The recorder's thread and its caller may race here.
                 if self._embedded is None:
                     # Imports a web framework and the database.
-                    from hud.client.embedded import EmbeddedPlatform
+                    from hud.client.embedded import open_embedded
 
                     assert self._home is not None
-                    self._embedded = EmbeddedPlatform(self._home, self._database)
+                    self._embedded = open_embedded(self._home, self._database)
         return self._embedded
 
     async def get(self, path: str, *, params: dict[str, Any] | None = None) -> Any:

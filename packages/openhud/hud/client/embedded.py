@@ -1,51 +1,41 @@
-"""The platform in this process: the same ASGI application as a server's.
+"""Port of the embedded platform: the application that answers this process's requests where no server is set.
 
-The only module below `platform/` that imports it.
+It joins by the entry point `embedded` of the group `hud.platforms`.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
-
-from hud.platform.application import LOCAL, PlatformConfig, create_app
+from hud.errors import UsageError
+from hud.plugs import load, plugs
 
 if TYPE_CHECKING:
-    from hud.platform.gateway.run_passes.loopback import Loopback
+    import httpx
+
     from hud.trace import ChatModel
 
+GROUP = "hud.platforms"
 
-class EmbeddedPlatform:
+
+class EmbeddedPlatform(ABC):
     """An open `HUD_HOME`."""
 
-    def __init__(self, home: Path, database: str | None = None) -> None:
-        self.app = create_app(PlatformConfig(home, database=database))
-        self.parts = self.app.state.parts
-        self.transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)
-        self._loopback: Loopback | None = None
-        self._opening = threading.Lock()
+    transport: httpx.AsyncBaseTransport
+    """Way of a request to the application; nothing listens."""
 
+    @abstractmethod
     def listening(self) -> AbstractContextManager[str]:
         """Yield an address of this machine where programs reach the gateway with run passes, and nothing else."""
-        # Imports a server.
-        from hud.platform.gateway.run_passes.loopback import Loopback
 
-        with self._opening:
-            if self._loopback is None:
-                self._loopback = Loopback(self.app, self.parts.passes)
-        return self._loopback.opened()
-
-    @asynccontextmanager
-    async def engine_process(self) -> AsyncIterator[None]:
+    @abstractmethod
+    def engine_process(self) -> AbstractAsyncContextManager[None]:
         """Sample and train in processes of their own during the block. It is left on the event loop that entered it."""
-        async with self.parts.engine_process():
-            yield
 
+    @abstractmethod
     async def policy(
         self, slug: str, checkpoint: str | None, system_prompt: str | None = None
     ) -> ChatModel | None:
@@ -53,20 +43,25 @@ class EmbeddedPlatform:
 
         `system_prompt` takes the place of the model's own.
         """
-        if await self.parts.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
-            return None
-        record = self.parts.registry.of(LOCAL.team_id).model(slug)
-        record.check_answers()
-        model: ChatModel = await self.parts.recorded_model(
-            record, checkpoint, LOCAL.team_id, system_prompt
-        )
-        return model
 
+    @abstractmethod
     def ingest(self, lines: bytes) -> list[int]:
         """Store journal lines, as POST /v2/ingest does; return the numbers of those that cannot be stored."""
-        damaged: list[int] = self.parts.ingest(lines, LOCAL.team_id).damaged
-        return damaged
 
+    @abstractmethod
     def close(self) -> None:
         """Close the store and the samplers."""
-        self.parts.close()
+
+
+def open_embedded(home: Path, database: str | None) -> EmbeddedPlatform:
+    """Open the platform over a `HUD_HOME`, with its database or another one.
+
+    Raises `UsageError` where no package provides a platform, and `StoreError` for a store that cannot be opened.
+    """
+    point = plugs(GROUP).get("embedded")
+    if point is None:
+        raise UsageError(
+            "This installation of openhud has no platform: install it again, or set HUD_API_URL to a server."
+        )
+    platform: EmbeddedPlatform = load(point, type)(home, database)
+    return platform

@@ -15,6 +15,7 @@ from typing import Any
 from hud.client import Client
 from hud.errors import ContextOverflow, UsageError
 from hud.review.claims import Claim, Cluster, UnreadableReply, described
+from hud.review.rater_agreement import MODEL_RATER
 from hud.review.reviewer import Reviewer, RunReview
 from hud.trace import parse_trace
 
@@ -76,7 +77,7 @@ async def review_job(
     runs = [run for run in await _runs(client, job_id) if run["status"] != "running"]
     if not runs:
         raise UsageError(f"The job {job_id} has no run that has ended.")
-    rater = f"review:{reviewer.model.name}"[:LONGEST_RATER]
+    rater = f"{MODEL_RATER}{reviewer.model.name}"[:LONGEST_RATER]
     result = JobReview(job_id, rater, len(runs))
     slots = asyncio.Semaphore(AT_ONCE)
 

@@ -8,15 +8,15 @@ import pytest
 import sqlalchemy as sa
 
 from hud.errors import HudError
-from hud.platform.access import Identity
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.routes import models
-from hud.platform.store import tables
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud_integrations.tinker.service import client_sessions, sampling_clients
 from hud_integrations.tinker.service.client_sessions import ClientSessions
 from hud_integrations.tinker.service.wire.requests import MOST_METADATA
+from hud_platform.access import Identity
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.routes import models
+from hud_platform.store import tables
+from hud_platform.store.tables import LOCAL_TEAM
 
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
 MANY = 2000

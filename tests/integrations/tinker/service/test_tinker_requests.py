@@ -10,11 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import OverloadedError, UsageError
-from hud.platform.access.teams import Teams
-from hud.platform.application import PlatformConfig, create_app
-from hud.platform.models.records import ModelConfig
-from hud.platform.store import tables
-from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud_integrations.shared.protobuf import (
     data,
@@ -26,6 +21,11 @@ from hud_integrations.shared.protobuf import (
 )
 from hud_integrations.tinker.service import futures
 from hud_integrations.tinker.service.wire.messages import read_forward_backward
+from hud_platform.access.teams import Teams
+from hud_platform.application import PlatformConfig, create_app
+from hud_platform.models.records import ModelConfig
+from hud_platform.store import tables
+from hud_platform.store.tables import LOCAL_TEAM
 
 TEXTS = ["red green blue yellow", "what colour is it?"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

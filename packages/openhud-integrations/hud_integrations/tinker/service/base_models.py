@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from hud.errors import NotFoundError
-from hud.platform.models.records import ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.models.weight_sources import is_hub_id
+from hud_platform.models.records import ModelRecord
+from hud_platform.models.registry import Registry
+from hud_platform.models.weight_sources import is_hub_id
 
 RUN = ":train:"
 """Part of the name of every model that a training client made."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hud.errors import ConflictError, NotFoundError, UsageError
-from hud.platform.models.checkpoint_tree import CLIENT_NAMES
-from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
-from hud.platform.models.registry import Registry
+from hud_platform.models.checkpoint_tree import CLIENT_NAMES
+from hud_platform.models.records import BASE, CheckpointRecord, ModelRecord
+from hud_platform.models.registry import Registry
 
 SCHEME = "tinker://"
 KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}

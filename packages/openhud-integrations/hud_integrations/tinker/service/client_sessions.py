@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hud.errors import NotFoundError, PlatformError
-from hud.platform.access.identity import Identity
-from hud.platform.access.limits import TooManyRequests
 from hud.trace import new_id
+from hud_platform.access.identity import Identity
+from hud_platform.access.limits import TooManyRequests
 
 LOST_SECONDS = 120.0
 """Time without a heartbeat after which a session's models are released; clients send one every 10 s."""

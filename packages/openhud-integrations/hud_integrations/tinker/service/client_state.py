@@ -8,10 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hud.errors import HudError
-from hud.platform.access.identity import Identity
-from hud.platform.access.keys import Keys
-from hud.platform.background import Service
-from hud.platform.serving.token_engine import TokenEngine
 from hud_integrations.tinker.service.checkpoint_paths import remove_expired
 from hud_integrations.tinker.service.client_sessions import (
     LONGEST_REASON,
@@ -21,6 +17,10 @@ from hud_integrations.tinker.service.client_sessions import (
 from hud_integrations.tinker.service.futures import Answer, Futures
 from hud_integrations.tinker.service.sampling_clients import SamplingClients
 from hud_integrations.tinker.service.training_clients import TrainingClient, TrainingClients
+from hud_platform.access.identity import Identity
+from hud_platform.access.keys import Keys
+from hud_platform.background import Service
+from hud_platform.serving.token_engine import TokenEngine
 
 NAME = "tinker"
 """Name of the service, and of the entry point of its routes."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.errors import HudError, UsageError
-from hud.platform.access.identity import Identity
-from hud.platform.access.limits import TooManyRequests
+from hud_platform.access.identity import Identity
+from hud_platform.access.limits import TooManyRequests
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 POLL_SECONDS = 25.0

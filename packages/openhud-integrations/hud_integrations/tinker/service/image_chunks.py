@@ -12,8 +12,8 @@ import numpy as np
 from hud.engine.chat.conversation_pictures import PromptIds, ShownPicture
 from hud.errors import UsageError
 from hud.learning.datum_calls import DatumColumns, packed
-from hud.platform.gateway.chat_formats import format_of
 from hud_integrations.tinker.service.wire.chunks import ImageChunk, InputChunk
+from hud_platform.gateway.chat_formats import format_of
 
 if TYPE_CHECKING:
     from hud.engine.chat.chat_format import ChatFormat

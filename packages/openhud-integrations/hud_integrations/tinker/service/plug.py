@@ -1,8 +1,8 @@
 """The entry point `tinker` of `hud.routes`: Tinker's API on the platform."""
 
-from hud.platform.routes.plugs import RoutePlug
 from hud_integrations.tinker.service.client_state import ClientState
 from hud_integrations.tinker.service.routes import records, sampling, training
+from hud_platform.routes.plugs import RoutePlug
 
 routes = RoutePlug(
     prefix="/api/v1",

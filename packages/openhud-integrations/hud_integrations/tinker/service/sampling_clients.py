@@ -17,18 +17,6 @@ from hud.engine.chat.conversation_pictures import PromptIds
 from hud.errors import NotFoundError, OverloadedError, UsageError
 from hud.inference.dialects.conversation_parts import MOST_STOPS
 from hud.learning.datum_calls import PromptScores, ScoreRequest
-from hud.platform.gateway.chat_formats import Format, format_of
-from hud.platform.gateway.ledger import Meter
-from hud.platform.gateway.stopping import StopScanner
-from hud.platform.models.records import BASE, ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.serving.token_engine import (
-    EngineDownError,
-    TokenDelta,
-    TokenEnd,
-    TokenEngine,
-    TokenRequest,
-)
 from hud.trace import SamplingParams
 from hud_integrations.tinker.service import checkpoint_paths as paths
 from hud_integrations.tinker.service.base_models import base_named
@@ -37,6 +25,18 @@ from hud_integrations.tinker.service.image_chunks import expanded
 from hud_integrations.tinker.service.prompt_scoring import score_request, with_scores
 from hud_integrations.tinker.service.wire.messages import Sampled, SampledSequence, write_sampled
 from hud_integrations.tinker.service.wire.requests import Sample
+from hud_platform.gateway.chat_formats import Format, format_of
+from hud_platform.gateway.ledger import Meter
+from hud_platform.gateway.stopping import StopScanner
+from hud_platform.models.records import BASE, ModelRecord
+from hud_platform.models.registry import Registry
+from hud_platform.serving.token_engine import (
+    EngineDownError,
+    TokenDelta,
+    TokenEnd,
+    TokenEngine,
+    TokenRequest,
+)
 
 MOST_TOP = 20
 MOST_DRAWS = 64

@@ -26,10 +26,6 @@ from hud.learning.datum_calls import (
     StepRequest,
 )
 from hud.learning.training_calls import CloseRequest, DiscardRequest, OpenRequest
-from hud.platform.access.identity import Identity
-from hud.platform.models.records import ModelConfig, ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.serving.token_engine import TokenEngine
 from hud.train.contributor import Contributor
 from hud_integrations.tinker.service import checkpoint_paths as paths
 from hud_integrations.tinker.service.base_models import base_named
@@ -44,6 +40,10 @@ from hud_integrations.tinker.service.wire.requests import (
     SaveWeights,
     SaveWeightsForSampler,
 )
+from hud_platform.access.identity import Identity
+from hud_platform.models.records import ModelConfig, ModelRecord
+from hud_platform.models.registry import Registry
+from hud_platform.serving.token_engine import TokenEngine
 
 SNAPSHOTS = 8
 """Unnamed saves whose files are kept for sampling clients; older ones are deleted."""

@@ -122,8 +122,7 @@ async def _people(plan: Regrading, job: Job) -> list[str]:
     """Return the agreement of a judge's rewards with each label that people gave to two or more of the runs."""
     from hud.cli.output import number
     from hud.cli.platform_requests import pages
-    from hud.platform.labels.agreement import alpha
-    from hud.platform.labels.calibration import MODEL_RATER
+    from hud.review.rater_agreement import MODEL_RATER, alpha
 
     rewards = {plan.before(run).trace_id: run.reward for run in job.runs if run.reward is not None}
     people: dict[str, dict[str, list[float]]] = {}

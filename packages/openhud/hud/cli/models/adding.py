@@ -15,9 +15,9 @@ from hud.cli.models.options import (
     training_options,
 )
 from hud.cli.platform_requests import ask
-from hud.engine.model_files import format_of
+from hud.engine.model_files.formats import format_of
+from hud.engine.model_files.named_models import NAMED_MODELS
 from hud.errors import ConflictError, NotFoundError, PlatformError
-from hud.platform.models.named_models import NAMED_MODELS
 
 
 @click.command()

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from hud.cli.output import count, tell, training_usage
-from hud.platform.models.records import MOST_SLOTS, OF_A_FORK
+from hud.engine.sample.options import OPTIONS, SLOT_LIMIT
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_BESIDE_TRAINING = OPTIONS | {"tool_call_parser", "reward_model"}
+"""Settings that alone leave a fork trained like its base."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -106,7 +108,7 @@ def sampling_options(function: Any) -> Any:
         ),
         click.option(
             "--slots",
-            type=click.IntRange(1, MOST_SLOTS),
+            type=click.IntRange(1, SLOT_LIMIT),
             help="Most sequences sampled at a time.  [default: by memory]",
         ),
         click.option(
@@ -128,7 +130,7 @@ def training_of(options: dict[str, Any]) -> dict[str, Any] | None:
     training = {name: value for name, value in options.items() if value is not None}
     if "lora_targets" in training:
         training["lora_targets"] = [part.strip() for part in training["lora_targets"].split(",")]
-    if set(training) <= OF_A_FORK:
+    if set(training) <= _BESIDE_TRAINING:
         return training  # No training options: a fork is trained like its base.
     lora = any(name.startswith("lora_") for name in training)
     return {"training": "lora" if lora else "full", **training}

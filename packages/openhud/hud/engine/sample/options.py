@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 MOST_SLOTS = {"cpu": 64, "cuda": 256}
 """Most active sequences by type of device, without `SamplerOptions.slots`."""
+SLOT_LIMIT = 4096
+"""Largest `SamplerOptions.slots`: a GPU records a decode step for every sixteen."""
 LEAST_SLOTS = 8
 SLOT_TOKENS = 512
 """Tokens of the cache for each slot: with less, active sequences would preempt each other."""
@@ -23,6 +25,8 @@ class SamplerOptions:
     """Size of the key-value cache; None: what weights and training leave of the device's memory (`CacheBudget`)."""
 
 
+OPTIONS = frozenset(field.name for field in fields(SamplerOptions))
+"""Names of a sampler's options, which are also settings of a model."""
 BY_MEMORY = SamplerOptions()
 """Every limit follows from the device's memory."""
 

@@ -33,7 +33,7 @@ class _Part:
     over: bool
 
     def head(self) -> dict[str, Any]:
-        """Return its entry in the first line of a request; see `hud.platform.routes.fleet`."""
+        """Return its entry in the first line of a request; see `hud_platform.routes.fleet`."""
         attempt = self.attempt
         return {
             "trace_id": attempt.trace_id,

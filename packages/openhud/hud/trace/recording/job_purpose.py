@@ -5,7 +5,7 @@
 - `held_out`, a training run's score on tasks that it does not learn from: `hud.train.rollouts.sampling`
 - `subagent`, runs that another agent's calls started: `hud.eval.subagents`
 
-The platform stores it in the column `jobs.purpose` (`hud.platform.store.tables`).
+The platform stores it in the column `jobs.purpose` (`hud_platform.store.tables`).
 """
 
 from __future__ import annotations

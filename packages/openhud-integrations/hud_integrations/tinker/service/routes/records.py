@@ -12,10 +12,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from hud.platform.dependencies import READ, RUN, TRAIN, Limit, LinksPart, Models, Offset, Team, Who
-from hud.platform.models.records import ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.routes.downloads import download_urls
 from hud_integrations.tinker.service import checkpoint_paths as paths
 from hud_integrations.tinker.service.base_models import RUN as OF_RUN
 from hud_integrations.tinker.service.base_models import base_of, name_of
@@ -23,6 +19,10 @@ from hud_integrations.tinker.service.client_state import ClientState
 from hud_integrations.tinker.service.routes.sampling import TinkerPart, TinkerRoute
 from hud_integrations.tinker.service.sampling_clients import sampler_of
 from hud_integrations.tinker.service.wire.requests import TimeToLive, WeightsPath
+from hud_platform.dependencies import READ, RUN, TRAIN, Limit, LinksPart, Models, Offset, Team, Who
+from hud_platform.models.records import ModelRecord
+from hud_platform.models.registry import Registry
+from hud_platform.routes.downloads import download_urls
 
 router = APIRouter(tags=["tinker"], route_class=TinkerRoute)
 _API = "/api/v1"

@@ -20,9 +20,6 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from hud.errors import ConflictError, HudError, PlatformError, UsageError
-from hud.platform.access.limits import TokenBudget
-from hud.platform.dependencies import RUN, LedgerPart, LimitsPart, Models, Who, service_part
-from hud.platform.gateway.ledger import LONGEST_ANSWER
 from hud.trace import new_id
 from hud_integrations.tinker.service.base_models import configuration_of, name_of
 from hud_integrations.tinker.service.client_state import NAME, ClientState
@@ -37,6 +34,9 @@ from hud_integrations.tinker.service.wire.requests import (
     Retrieve,
     Sample,
 )
+from hud_platform.access.limits import TokenBudget
+from hud_platform.dependencies import RUN, LedgerPart, LimitsPart, Models, Who, service_part
+from hud_platform.gateway.ledger import LONGEST_ANSWER
 
 _INLINE_BYTES = 1 << 20
 """Size up to which a body is hashed on the event loop."""

@@ -20,8 +20,6 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from hud.errors import HudError, UsageError
-from hud.platform.access.identity import Identity, caller
-from hud.platform.dependencies import RUN, TRAIN, Audit, Models, Who, service_of
 from hud.trace import new_id
 from hud_integrations.tinker.service.base_models import (
     base_of,
@@ -43,6 +41,8 @@ from hud_integrations.tinker.service.wire.requests import (
     SaveWeights,
     SaveWeightsForSampler,
 )
+from hud_platform.access.identity import Identity, caller
+from hud_platform.dependencies import RUN, TRAIN, Audit, Models, Who, service_of
 
 B = TypeVar("B", bound=Numbered)
 

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, Field
 
 from hud.errors import UsageError
-from hud.platform.models.records import MOST_RANK
 from hud_integrations.tinker.service.wire.chunks import ImageChunk, InputChunk
 from hud_integrations.tinker.service.wire.target_ids import TargetIds
+from hud_platform.models.records import MOST_RANK
 
 
 class Body(BaseModel):

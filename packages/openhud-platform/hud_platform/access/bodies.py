@@ -1,0 +1,206 @@
+"""Bodies of requests, with limits for a single body, by scope, and for all bodies together.
+This middleware reads whole bodies, so that routes never parse oversized or invalid text. Streamed uploads have limits
+in their routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from hud import exact_json
+from hud_platform.access.identity import Identity
+from hud_platform.access.middleware import App, Receive, Scope, Send, refuse
+from hud_platform.access.page_paths import header
+from hud_platform.access.paths import is_inference
+
+WITHOUT_KEY = 64 << 10
+READING = 1 << 20
+INFERENCE = RUNNING = FLEET = 64 << 20
+TRAINING = 512 << 20
+"""Maximum size of one body in bytes: without a key, with the scope `read`, `run` (and all inference), and higher scopes."""
+TOGETHER = 1 << 30
+"""Maximum total size of all bodies in memory, in bytes; a single body may always reach its own limit."""
+
+MOST_CONTAINERS = 2_000_000
+"""Maximum number of lists and objects in JSON, those in its texts included: parsed, each takes up to 80 times its bytes."""
+
+NO_TEXT = "A value of this request holds half of a surrogate pair, which is not a character."
+
+_STREAMED_BELOW = "/uploads/"
+_STREAMED_ENDS = "/telemetry-upload"
+_ROWS = "/v2/tasks/upload"
+"""Path of the task upload, which checks the texts of its rows itself and names an invalid one."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""Escapes of JSON, complete surrogate pairs first."""
+_LONG = 1 << 20
+"""Size in bytes above which a body is checked in a thread, off the event loop."""
+
+
+class Bodies:
+    """Middleware that reads request bodies: 400 for invalid text, 413 for an oversized body, 503 when memory is full."""
+
+    def __init__(self, app: App, *, keys: bool) -> None:
+        self.app = app
+        self.keys = keys
+        self.held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _has_body(scope) or _is_streamed(scope["path"]):
+            await self.app(scope, receive, send)
+            return
+        held = _Held(self)
+        try:
+            refusal = await held.read(scope, receive, self._most(scope))
+            if refusal is not None:
+                await refuse(scope, send, *refusal)
+                return
+            if held.gone:
+                return
+            await self.app(scope, held.replay(receive), send)
+        finally:
+            self.held -= held.size
+
+    def _most(self, scope: Scope) -> int:
+        if not self.keys:
+            return TRAINING
+        who: Identity | None = (scope.get("state") or {}).get("identity")
+        if who is None:
+            return WITHOUT_KEY
+        if is_inference(scope["path"]):
+            return INFERENCE if who.may("run") else READING
+        if who.worker and who.key_id is not None:
+            return FLEET
+        if who.worker or who.may("train"):
+            return TRAINING
+        return RUNNING if who.may("run") else READING
+
+
+class _Held:
+    """Body of one request."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.bodies = bodies
+        self.size = 0
+        self.body = b""
+        self.gone = False
+        """True if the client disconnected before the end of its body."""
+
+    async def read(
+        self, scope: Scope, receive: Receive, most: int
+    ) -> tuple[int, str, dict[str, str]] | None:
+        """Read the body. Returns the reason to refuse it, or None."""
+        if _declared(scope) > most:
+            return _too_large(most)
+        parts: list[bytes] = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.gone = True
+                return None
+            part: bytes = message.get("body", b"")
+            self.size += len(part)
+            self.bodies.held += len(part)
+            if self.size > most:
+                return _too_large(most)
+            if self.bodies.held > TOGETHER and self.bodies.held > self.size:
+                sentence = "The bodies of concurrent requests fill the memory; send this one again."
+                return 503, sentence, {"retry-after": "1"}
+            parts.append(part)
+            if not message.get("more_body"):
+                break
+        self.body = parts[0] if len(parts) == 1 else b"".join(parts)
+        inference = is_inference(scope["path"])
+        if (
+            (_is_json(scope) or inference)
+            and len(self.body) > MOST_CONTAINERS
+            and await asyncio.to_thread(has_many_containers, self.body)
+        ):
+            return 400, MANY_CONTAINERS, {}
+        if _is_json(scope) and not inference:
+            look = depth_problem if scope["path"] == _ROWS else json_problem
+            long = len(self.body) > _LONG
+            problem = await asyncio.to_thread(look, self.body) if long else look(self.body)
+            if problem is not None:
+                return 400, problem, {}
+        return None
+
+    def replay(self, receive: Receive) -> Receive:
+        """Return an ASGI `receive` that passes the body on in one message."""
+        is_replayed = False
+
+        async def replayed() -> dict[str, Any]:
+            nonlocal is_replayed
+            if is_replayed:
+                return await receive()
+            is_replayed = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+
+        return replayed
+
+
+MANY_CONTAINERS = (
+    f"The body holds more than {MOST_CONTAINERS:,} lists and objects. Send it in several requests."
+)
+
+
+NESTED_DEEP = f"The body is nested more than {exact_json.MOST_LEVELS} levels deep."
+
+
+def has_many_containers(body: bytes) -> bool:
+    """Return True for JSON that would take much more memory than its bytes."""
+    return body.count(b"[") + body.count(b"{") > MOST_CONTAINERS
+
+
+def depth_problem(body: bytes) -> str | None:
+    """Return the reason why JSON cannot be stored: its depth."""
+    return NESTED_DEEP if exact_json.is_nested_deep(body) else None
+
+
+def json_problem(body: bytes) -> str | None:
+    """Return the reason why JSON cannot be stored: its depth, another encoding than UTF-8, or half of a surrogate pair.
+    Python's parser accepts both, but the resulting text can be neither stored nor encoded in a response.
+    """
+    if b"\0" in body:
+        return "The body is JSON that is not encoded as UTF-8."
+    if exact_json.is_nested_deep(body):
+        return NESTED_DEEP
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return f"The body is JSON that is not encoded as UTF-8: byte {error.start}."
+    if _SURROGATE.search(body) is None:
+        return None
+    for escape in _ESCAPES.finditer(body):
+        if escape["half"] is not None:
+            half = escape[0].decode()
+            return f"The body holds {half}, half of a surrogate pair, at byte {escape.start()}: no character."
+    return None
+
+
+def _has_body(scope: Scope) -> bool:
+    length = header(scope, b"content-length")
+    return length not in ("", "0") or bool(header(scope, b"transfer-encoding"))
+
+
+def _is_streamed(path: str) -> bool:
+    return path.startswith(_STREAMED_BELOW) or path.endswith(_STREAMED_ENDS)
+
+
+def _declared(scope: Scope) -> int:
+    length = header(scope, b"content-length")
+    return int(length[:20]) if length.isdecimal() else 0
+
+
+def _is_json(scope: Scope) -> bool:
+    return "json" in header(scope, b"content-type").lower()
+
+
+def _too_large(most: int) -> tuple[int, str, dict[str, str]]:
+    size = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
+    return 413, f"The body of this request may hold at most {size}.", {}

@@ -1,0 +1,1 @@
+"""Commands of `hud`: the platform as a service."""

@@ -1,0 +1,46 @@
+"""Port of pages: what a package serves to browsers beside the API, by an entry point of the group `hud.pages`.
+
+Pages take what they use from `hud_platform.dependencies`, as the routes of `hud_platform.routes.plugs` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fastapi import APIRouter
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hud.plugs import load_all
+from hud_platform.background import Service
+from hud_platform.parts import Parts
+
+GROUP = "hud.pages"
+
+
+class PageMiddleware(Protocol):
+    """ASGI application in front of the API: it serves requests for its pages and passes all others on."""
+
+    def __init__(self, app: ASGIApp, parts: Parts) -> None: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+@dataclass(frozen=True)
+class PagesPlug:
+    """Pages, and the state behind them."""
+
+    middleware: type[PageMiddleware]
+    routers: tuple[APIRouter, ...] = ()
+    """Pages at paths of the API, such as `/docs`."""
+    service: Callable[[Parts], Service] | None = None
+    """Makes the state of one platform, at its first use; pages take it by `dependencies.service_part(NAME)`."""
+
+
+def page_plugs() -> dict[str, PagesPlug]:
+    """Return the registered pages by the names of their entry points.
+
+    Raises `UsageError` for a plug that cannot be imported.
+    """
+    return load_all(GROUP, PagesPlug)

@@ -1,0 +1,90 @@
+"""Tasks on which models were trained, from the recorded rollouts of their training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+import sqlalchemy as sa
+
+from hud import exact_json
+from hud.environment.templates.task_identity import TaskIdentity, TaskIndex
+from hud.errors import NotFoundError
+from hud_platform.store import Store, records, tables
+from hud_platform.store.queries import in_parts
+
+
+def trained_on(
+    store: Store, team: str, models: Collection[str], trace_ids: Collection[str]
+) -> set[str]:
+    """Return the slugs of those runs whose task one of these models was trained on: in a training run, which played it or
+    learned from a recorded job, or in a training client's passes over recorded runs.
+
+    Tasks are equal if environment, template and a form of their arguments are, whatever their slugs; where a run records
+    no task, its slug decides.
+    """
+    jobs, noted = tables.jobs, tables.job_models
+    rollouts = (
+        sa.select(jobs.c.id)
+        .join(noted, noted.c.job_id == jobs.c.id)
+        .where(jobs.c.team_id == team, jobs.c.purpose == "training", noted.c.model.in_(models))
+    )
+    training = {*store.values(rollouts), *_supervised_jobs(store, team, models)}
+    learned = _learned(team, models)
+    trained = _tasks(
+        store,
+        [tables.runs.c.job_id.in_(part) for part in in_parts(sorted(training))]
+        + [sa.and_(tables.runs.c.team_id == team, tables.runs.c.trace_id.in_(learned))],
+    )
+    if not trained:
+        return set()
+    played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])
+    index = TaskIndex(task for tasks in trained.values() for task in tasks if task is not None)
+    unnamed = {slug for slug, tasks in trained.items() if None in tasks}
+    return {
+        slug
+        for slug, tasks in played.items()
+        if slug in unnamed
+        or any(slug in trained if task is None else task in index for task in tasks)
+    }
+
+
+def _learned(team: str, models: Collection[str]) -> sa.Select[Any]:
+    """Return the query of the runs over which a pass of one of these models went."""
+    passes, theirs = tables.trained_runs, tables.models
+    ids = sa.select(theirs.c.id).where(theirs.c.team_id == team, theirs.c.slug.in_(models))
+    return sa.select(passes.c.trace_id).where(passes.c.model_id.in_(ids))
+
+
+def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[str]:
+    """Return the ids of the jobs from which supervised training runs of these models learned (`hud train --from`)."""
+    runs, theirs = tables.training_runs, tables.models
+    query = (
+        sa.select(runs.c.config)
+        .join(theirs, theirs.c.id == runs.c.model_id)
+        .where(theirs.c.team_id == team, theirs.c.slug.in_(models))
+    )
+    jobs = set()
+    for reference in {job for config in store.values(query) for job in config.get("jobs", ())}:
+        # A job that is deleted has no runs to compare with.
+        with suppress(NotFoundError):
+            jobs.add(records.find_job(store, team, reference)["id"])
+    return jobs
+
+
+def _tasks(
+    store: Store, conditions: Collection[sa.ColumnElement[bool]]
+) -> dict[str, list[TaskIdentity | None]]:
+    """Return the tasks of each slug, of all runs: a recorder may give one slug to several tasks.
+
+    None for a run that records no task.
+    """
+    runs = tables.runs
+    by_slug: dict[str, list[TaskIdentity | None]] = {}
+    for condition in conditions:
+        query = sa.select(runs.c.slug, runs.c.task).where(condition, runs.c.slug.is_not(None))
+        for slug, task in store.rows(query.distinct()):
+            data = None if task is None else exact_json.loads(task)
+            by_slug.setdefault(slug, []).append(TaskIdentity.recorded(data) if data else None)
+    return by_slug

@@ -1,0 +1,1 @@
+"""Files of whole models: formats that packages add, and pretrained models that packages carry."""

@@ -1,5 +1,0 @@
-"""Access control: identities, keys, teams, limits."""
-
-from hud.platform.access.identity import LOCAL, SCOPES, Identity, Scope, caller, needs
-
-__all__ = ["LOCAL", "SCOPES", "Identity", "Scope", "caller", "needs"]

@@ -1,8 +1,0 @@
-"""Alembic's entry point: runs migrations on the connection passed by `Store`."""
-
-from alembic import context
-
-from hud.platform.store.tables import metadata
-
-context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
-context.run_migrations()
