@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 
 import pytest
 
-from tests.sources import ROOT, files, folder_of, place
+from hud.plugs import own_entry_points
+from tests.sources import CORE, ROOT, files, folder_of, place
 
 
 def named_imports(tree: ast.AST) -> list[int]:
@@ -54,6 +56,39 @@ def test_the_way_of_a_token_names_at_most_thirty_files_that_are_there():
     files = re.findall(r"^\d+\. `([^`]+)`", way, re.MULTILINE)
     assert 0 < len(files) == len(set(files)) <= 30
     assert [name for name in files if not folder_of(name).is_file()] == []
+
+
+def first_table(title: str) -> list[list[str]]:
+    """Return the cells of the first table of a section of docs/architecture.md, without its head."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    lines = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_architecture_page_has_the_rooms_of_the_core_and_their_folders():
+    described = {
+        room.strip("`/"): re.findall(r"`(\w+)/`", folders)
+        for room, _, folders in first_table("Rooms")
+        if room.endswith("/`")
+    }
+    assert described == {
+        room.name: sorted(path.parent.name for path in room.glob("*/__init__.py"))
+        for room in CORE.iterdir()
+        if (room / "__init__.py").is_file()
+    }
+
+
+def test_the_architecture_page_has_the_groups_by_which_packages_join():
+    described = {
+        re.search(r"`(\w+)`", name)[1]: set(re.findall(r"`(hud\.\w+)`", joins))
+        for _, name, _, joins in first_table("Packages")
+    }
+    registered = defaultdict(set)
+    for point in own_entry_points():
+        if point.group.startswith("hud."):
+            registered[point.value.partition(".")[0]].add(point.group)
+    assert described == registered
 
 
 @pytest.mark.parametrize(

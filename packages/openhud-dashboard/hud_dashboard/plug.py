@@ -2,7 +2,7 @@
 
 from hud_dashboard import device_login
 from hud_dashboard.documentation import routes as documentation
-from hud_dashboard.gate import Dashboard
+from hud_dashboard.middleware import Dashboard
 from hud_dashboard.state import DashboardState
 from hud_platform.pages import PagesPlug
 

@@ -1,7 +1,7 @@
 """Purpose of a job: its values, and which code opens jobs with them.
 
 - `evaluation`: `hud.eval.job.Job.start`, without another one
-- `training`, rollouts to learn from: `hud.train.loop`, and integrations of other trainers
+- `training`, rollouts to learn from: `hud.train.loop`, the searches of prompts and of improvements, and integrations of other trainers
 - `held_out`, a training run's score on tasks that it does not learn from: `hud.train.rollouts.sampling`
 - `subagent`, runs that another agent's calls started: `hud.eval.subagents`
 

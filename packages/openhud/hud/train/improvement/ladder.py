@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from hud.agents import Agent
     from hud.environment import Task
     from hud.environment.templates.task import Provider
+    from hud.trace.recording.job_purpose import Purpose
 
 KIND = "improvement"
 WATCHED_EVERY_SECONDS = 0.1
@@ -272,7 +273,7 @@ class Ladder:
         return standing
 
     async def _played(
-        self, model: str, tasks: list[Task], group: int, purpose: Any
+        self, model: str, tasks: list[Task], group: int, purpose: Purpose
     ) -> tuple[Job, float]:
         """Return a job of a model's runs, and their cost in dollars."""
         playing = self.config.playing(model)

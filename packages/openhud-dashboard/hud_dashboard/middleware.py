@@ -1,4 +1,4 @@
-"""Gate in front of the API: routes requests to the pages and refuses cross-site requests."""
+"""Middleware in front of the API: routes requests to the pages and refuses cross-site requests."""
 
 from __future__ import annotations
 
