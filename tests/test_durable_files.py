@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 
 import pytest
 
@@ -115,15 +116,27 @@ def test_a_writer_is_noticed(code):
     assert writes(ast.parse(code))
 
 
-@pytest.mark.parametrize("broken", ["folder", "link"])
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("broken", ["folder", "link", "pipe"])
 def test_a_lock_that_is_no_file_is_one_sentence(tmp_path, broken):
     path = tmp_path / "x.lock"
     if broken == "folder":
         path.mkdir()
+    elif broken == "pipe":
+        os.mkfifo(path)
     else:
         path.symlink_to(tmp_path / "absent" / "lock")
-    with pytest.raises(StoreError, match=r"The lock .*x\.lock cannot be opened: .*\. Remove it"):
+    with pytest.raises(StoreError, match=r"x\.lock (cannot be opened: .*\. Remove it|is no file)"):
         open_lock(path)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("broken", ["folder", "pipe"])
+def test_lines_are_appended_to_a_file_alone(tmp_path, broken):
+    path = tmp_path / "lines"
+    path.mkdir() if broken == "folder" else os.mkfifo(path)
+    with pytest.raises(StoreError, match=r"lines is no file"):
+        append_lines(path, b"one\n")
 
 
 def test_a_folder_in_the_place_of_a_file_is_one_sentence(tmp_path):
@@ -143,3 +156,20 @@ def test_a_secret_that_is_a_folder_is_one_sentence(tmp_path):
     place.rmdir()
     with pytest.raises(NotFoundError, match="no key MY_API_KEY"):
         secrets.remove("MY_API_KEY")
+
+
+@pytest.mark.parametrize("kind", ["file", "loop", "lost link", "pipe"])
+def test_what_stands_in_the_place_of_a_folder_is_one_sentence(tmp_path, kind):
+    place = tmp_path / "secrets"
+    if kind == "file":
+        place.write_bytes(b"x")
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(place if kind == "loop" else tmp_path / "lost")
+    with pytest.raises(StoreError, match=r"secrets is no folder\. Move it away\."):
+        make_folder(place / "team")
+    with pytest.raises(StoreError, match=r"secrets is no folder\. Move it away\."):
+        Secrets(tmp_path, "team").set("MY_API_KEY", "v")
+    with pytest.raises((StoreError, NotFoundError)):
+        Secrets(tmp_path, "team").remove("MY_API_KEY")

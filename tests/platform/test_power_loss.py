@@ -295,3 +295,26 @@ def test_a_secret_that_is_none_is_named(home, kind):
     replace(home / "secrets" / LOCAL_TEAM / "OPENAI_API_KEY", kind)
     with pytest.raises(StoreError, match="OPENAI_API_KEY (is|cannot)"):
         Secrets(home, LOCAL_TEAM).get("OPENAI_API_KEY")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["folder", "loop", "pipe"])
+@pytest.mark.parametrize("name", ["hud.db", "hud.db-wal", "hud.db-shm", "hud.db-journal"])
+def test_a_file_of_the_database_that_is_none_is_named(home, name, kind):
+    """SQLite waited for a pipe without end, and a folder was a full disk."""
+    Store.open(home).close()
+    replace(home / name, kind)
+    with pytest.raises(StoreError, match=rf"{name} (is no file|cannot be read)"):
+        Store.open(home)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_key_of_another_user_of_the_machine_signs_nothing(home):
+    sign(home)
+    set_secret(home)
+    for path in (home / "signing.key", home / "secrets" / LOCAL_TEAM / "OPENAI_API_KEY"):
+        os.chown(path, 1234, 1234)
+    with pytest.raises(StoreError, match=r"signing\.key belongs to another user"):
+        Passes(home)
+    with pytest.raises(StoreError, match=r"OPENAI_API_KEY belongs to another user"):
+        Secrets(home, LOCAL_TEAM).get("OPENAI_API_KEY")

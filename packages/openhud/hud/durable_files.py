@@ -53,6 +53,7 @@ def write_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 def open_lock(path: Path) -> IO[str]:
     """Open the file of a lock, which is created where it is missing. Raises `StoreError` for what cannot be opened as one."""
     try:
+        refuse_irregular(path)  # A pipe would be waited for without end.
         return path.open("w")
     except OSError as error:
         raise StoreError(
@@ -85,14 +86,32 @@ def read_regular(path: Path) -> bytes | None:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise StoreError(f"{path} is no file. Remove it, or restore it from a backup.")
+        raise StoreError(_no_file(path))
     with os.fdopen(descriptor, "rb") as file:
         return file.read()
 
 
+def refuse_irregular(path: Path) -> None:
+    """Raise `StoreError` for what is no file, such as a folder or a pipe; a missing file is none of these."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+    if not stat.S_ISREG(mode):
+        raise StoreError(_no_file(path))
+
+
 def refuse_open(path: Path) -> None:
-    """Raise `StoreError` for a file that every user of the machine may read or write."""
-    mode = stat.S_IMODE(path.stat().st_mode)
+    """Raise `StoreError` for a file that other users of the machine own, or that every one of them may read or write."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        raise StoreError(
+            f"{path} belongs to another user of this machine (uid {status.st_uid}), who can read and change it. If that "
+            f"one is trusted: chown {os.geteuid()} {path}"
+        )
+    mode = stat.S_IMODE(status.st_mode)
     if mode & 0o006:
         raise StoreError(
             f"{path} is open to every user of this machine (mode {mode:o}). If none of them may have read it: "
@@ -117,6 +136,7 @@ def read_object(path: Path, cure: str) -> dict[str, Any]:
 def append_lines(path: Path, lines: bytes) -> None:
     """Append whole lines durably. A last line that a crash cut off is ended first, so that none is added to its rest."""
     make_folder(path.parent)
+    refuse_irregular(path)
     with path.open("a+b") as file:
         if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
             lines = b"\n" + lines
@@ -127,11 +147,16 @@ def append_lines(path: Path, lines: bytes) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Create a folder durably, with those above it; `mode` is that of the last one."""
+    """Create a folder durably, with those above it; `mode` is that of the last one. Raises `StoreError` if it cannot be."""
     if folder.is_dir():
         return
+    if os.path.lexists(folder):
+        raise StoreError(f"{folder} is no folder. Move it away.")
     make_folder(folder.parent)
-    folder.mkdir(mode=mode, exist_ok=True)
+    try:
+        folder.mkdir(mode=mode, exist_ok=True)
+    except PermissionError as error:
+        raise StoreError(f"{folder} cannot be created: {error.strerror}.") from error
     flush_folder(folder.parent)
 
 
@@ -155,6 +180,10 @@ def flush_tree(folder: Path) -> None:
 def flush_folder(folder: Path) -> None:
     """Flush the names in a folder to the disk."""
     _flush(folder)
+
+
+def _no_file(path: Path) -> str:
+    return f"{path} is no file. Remove it, or restore it from a backup."
 
 
 def _flush(path: str | Path) -> None:

@@ -54,6 +54,10 @@ class Secrets:
             ) from None
         except IsADirectoryError:
             raise StoreError(f"{self._folder / name} is a folder. Move it away.") from None
+        except OSError as error:
+            raise StoreError(
+                f"{self._folder / name} cannot be removed: {error.strerror}."
+            ) from None
 
     def get(self, name: str) -> str | None:
         """Return a key for an address that the team chose."""

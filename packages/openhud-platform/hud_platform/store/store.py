@@ -16,6 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from hud.durable_files import refuse_irregular
 from hud.errors import StoreAwayError, StoreError, StoreFullError, UsageError
 from hud.trace.recording.journal import free_space
 from hud_platform.store.blobs import Blobs
@@ -32,6 +33,7 @@ BUSY_SECONDS = 30
 CHECKPOINT_PAGES = 4_000
 """Pages of SQLite's write-ahead log, 16 MB, after which they are copied into the database."""
 CONNECT_SECONDS = 10
+_SQLITE_FILES = ("hud.db", "hud.db-wal", "hud.db-shm", "hud.db-journal")
 _MIGRATING = 0x6875640001
 """Advisory lock of a migration on PostgreSQL."""
 _DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
@@ -64,7 +66,12 @@ class Store:
                 f"HUD_HOME {home} cannot be created: {error.strerror}. Set HUD_HOME to a folder that can be written."
             ) from error
         blobs = Blobs(storage or str(home / "blobs"))
-        return cls(url or sa.URL.create("sqlite", database=str(home / "hud.db")), blobs)
+        if url is not None:
+            return cls(url, blobs)
+        for name in _SQLITE_FILES:
+            # SQLite waits without end for the writer of a pipe, and calls a folder an error of the disk.
+            refuse_irregular(home / name)
+        return cls(sa.URL.create("sqlite", database=str(home / "hud.db")), blobs)
 
     @property
     def _is_file(self) -> bool:
