@@ -307,8 +307,26 @@ def test_several_choices_stay_apart():
 
 WORDS = {
     "stop": ("end_turn", "eos_token", "COMPLETE", "STOP"),
-    "length": ("length", "max_tokens", "MAX_TOKENS"),
-    "content_filter": ("content_filter", "sensitive", "SAFETY", "refusal"),
+    "length": (
+        [
+            "length",
+            "max_tokens",
+            "MAX_TOKENS",
+            "max-tokens",
+            "max_output_tokens",
+            "max_new_tokens",
+            "token_limit",
+            "incomplete",
+        ]
+    ),
+    "content_filter": [
+        "content_filter",
+        "content-filter",
+        "sensitive",
+        "SAFETY",
+        "refusal",
+        "ERROR_TOXIC",
+    ],
 }
 
 
@@ -363,11 +381,53 @@ def test_a_stated_reason_counts_before_done():
     assert joined(events).finish_reason == read(events)[0].finished.reason == "length"
 
 
+def test_a_finish_reason_may_be_an_object():
+    stream = [choice({"content": "hello"}), choice({}, {"type": "length", "length": 2})]
+    assert joined(stream).finish_reason == read(stream)[0].finished.reason == "length"
+
+
+@pytest.mark.parametrize("reason", ["max_output_tokens", "max-tokens", "token_limit"])
+def test_no_word_for_a_cut_turn_makes_a_call_with_defaults(reason):
+    stream = [*calls(part("look", "", index=0, id="x"))[:-1], choice({}, reason)]
+    assert joined(stream).tool_calls == []
+    (turn,) = read(stream)
+    assert [call.complete for call in turn.calls] == [False]
+
+
+@pytest.mark.parametrize("end", [{}, {"delta": {}}, {"delta": None}])
+def test_a_message_after_the_pieces_repeats_them(end):
+    whole = {"role": "assistant", "content": "hello", "reasoning_content": "hm"}
+    stream = [
+        choice({"reasoning_content": "hm"}),
+        choice({"content": "hel"}),
+        choice({"content": "lo"}),
+        {"choices": [{"index": 0, "message": whole, "finish_reason": "stop", **end}]},
+    ]
+    assert (joined(stream).content, joined(stream).reasoning) == ("hello", "hm")
+    (turn,) = read(stream)
+    assert (turn.text, turn.reasoning) == ("hello", "hm")
+
+
+def test_messages_in_place_of_deltas_may_be_pieces():
+    pieces = [{"choices": [{"message": {"content": text}}]} for text in ("ha", "ha")]
+    stream = [*pieces, choice({}, "stop")]
+    assert joined(stream).content == read(stream)[0].text == "haha"
+
+
 FAILURES = {
     "error": [choice({"content": "half"}), choice({}, "error")],
     "abort": [choice({"content": "half"}), choice({}, "abort")],
     "resources": [choice({"content": "half"}), choice({}, "insufficient_system_resource")],
     "network": [choice({"content": "half"}), choice({}, "network_error")],
+    "a failure as an object": [choice({"content": "half"}), choice({}, {"type": "abort"})],
+    "an end of watsonx": [choice({"content": "half"}), choice({}, "time_limit")],
+    "an error in a delta": [
+        choice({"content": "half"}),
+        choice({"error": "down"}),
+        choice({}, "stop"),
+    ],
+    "an unfinished end": [choice({"content": "half"}, "not_finished")],
+    "null as a word": [choice({"content": "half"}, "null")],
     "no end": [choice({"content": "half"})],
     "a null end": [choice({"content": "half"}, None)],
     "only counts": [{"choices": [], "usage": {"prompt_tokens": 1}}],
@@ -441,6 +501,16 @@ BODIES = {
     },
     "an error event": sse(choice({"content": "half"}), {"error": {"message": "down", "code": 500}}),
     "an error event in words": sse(choice({"content": "half"}), {"error": "down"}),
+    "an event named error": sse(choice({"content": "half"}))
+    + b'event: error\ndata: {"message": "down"}\n\ndata: [DONE]\n\n',
+    "an event named error in words": sse(choice({"content": "half"}))
+    + b"event:error\r\ndata: down\r\n\r\ndata: [DONE]\n\n",
+    "the detail of a framework": sse(
+        choice({"content": "half"}), {"detail": "Out of memory"}, choice({}, "stop")
+    ),
+    "a message with a status": sse(
+        choice({"content": "half"}), {"message": "down", "code": 500}, choice({}, "stop")
+    ),
     "a broken event": b'data: {"choices": [{"del',
     "choices that are a number": sse({"choices": 7}),
     "a delta that is text": sse(choice("half"), choice({}, "stop")),
@@ -485,8 +555,9 @@ async def test_an_overflow_inside_a_200_is_an_overflow(no_waiting):
 async def test_a_whole_answer_to_a_stream_and_a_stream_to_a_whole_one_are_read():
     whole = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
     stream = sse(choice({"content": "hello"}), choice({}, "stop"))
+    marked = [b"\xef\xbb\xbf" + body for body in (json.dumps(whole).encode(), stream)]
     for kind in ("application/json", "text/event-stream", "text/plain"):
-        for body in (whole, stream):
+        for body in (whole, stream, *marked):
             for wanted in (False, True):
                 assert (await complete(body, wanted, kind)).content == "hello"
 

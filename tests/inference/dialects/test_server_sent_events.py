@@ -20,6 +20,19 @@ async def test_pieces_of_any_size_are_the_same_events(size):
     assert await read(body, size) == [b"a\nb", b"c d", b"last"]
 
 
+@pytest.mark.parametrize("size", [1, 1000])
+async def test_an_event_named_error_is_one_in_any_form(size):
+    body = b'\xef\xbb\xbfdata: a\n\nevent: error\ndata: {"message": "down"}\n\nevent: error\ndata: down\n\n'
+    own = b'event:error\ndata: {"type": "error", "error": {"type": "overloaded_error"}}\n\ndata: b\n\n'
+    assert await read(body + own, size) == [
+        b"a",
+        b'{"error":{"message":"down"}}',
+        b'{"error":"down"}',
+        b'{"type": "error", "error": {"type": "overloaded_error"}}',
+        b"b",
+    ]
+
+
 async def test_a_long_line_in_small_pieces_takes_linear_time():
     """Each piece copied all before it, in the event loop of all teams: this took hours."""
     text = b"x" * (4 << 20)

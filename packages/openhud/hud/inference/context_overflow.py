@@ -38,13 +38,15 @@ _SENTENCES = (
     r"max_tokens must be at least 1, got -",
     # Anthropic, Vertex, Fireworks ("The prompt is too long: 40177, model maximum ...", fw-ai/cookbook issue 134);
     # Ollama: "prompt too long; exceeded max context length by 263 tokens"; RKLLM, Databricks
-    r"prompt (is |tokens )?too long",
+    r"(prompt|input|conversation)[_ ]((is|tokens|message|message is)[_ ])?too[_ ](long|large)",
+    r"prompt is longer than the model",
+    r"prompt exceeds the (model|context)",
     r"prompt \(.{0,40}\) is too long",
     r"input prompt \(\d+ tokens\) is too long",  # vLLM before 0.6
     # SGLang: "Input length (5000 tokens) exceeds the maximum allowed length (4096 tokens)",
     # sgl-project/sglang, srt/managers/scheduler.py; Poolside: "maximum allowed input length of N tokens"
     r"input length.{0,40}exceeds? the (maximum|model)",
-    r"exceeds? (the )?maximum (allowed )?(input|prompt|sequence) length",
+    r"exceeds? (the )?max(imum)? (allowed )?(input|prompt|sequence) length",
     r"input ids are too long",  # SGLang before 0.3
     r"input length \d+ exceeds session length",  # LMDeploy
     r"larger than the model input length limit",  # MLC: "Request prompt has 5000 tokens in total, larger than the ..."
@@ -59,6 +61,14 @@ _SENTENCES = (
     # watsonx.ai: "the number of input tokens N cannot exceed the total tokens limit M for this model"
     r"number of input tokens.{0,20}cannot exceed",
     r"exceeds?.{0,40}(number of (input )?tokens|token limit)",
+    # Bedrock, Titan and Llama: "Malformed input request: expected maxLength: 50000, actual: 60000, please reformat your input"
+    r"expected maxLength: \d+, actual: \d+, please reformat your input",
+    r"exceeds? max message tokens",  # Volcengine: "Total tokens of image and text exceed max message tokens"
+    r"input tokens exceeds?",
+    r"number of tokens \(?\d+\)? exceeds?",
+    r"max tokens of \d+ exceeded",  # Snowflake Cortex
+    r"max_prompt_tokens_exceeded",  # Copilot
+    r"(exceeds?|more than|larger than) n_ctx",  # llama.cpp
     r"tokens in request more than max tokens allowed",
     r"maximum prompt length",  # Grok: "This model's maximum prompt length is 131072 but the request contains ..."
     r"exceeded model token limit",  # Kimi: "Your request exceeded model token limit: 262144 (requested: 291351)"
@@ -74,19 +84,23 @@ _SENTENCES = (
     r"ContextWindowExceeded",  # LiteLLM: docs.litellm.ai/docs/exception_mapping
     r"request body too large for .{1,60} model",  # GitHub Models: "Max size: 8000 tokens."
     r"request exceeds the maximum (allowed )?size",  # Anthropic, status 413
-    r"'(messages|input)\[\d+\]\.(content|output)[^']*': string too long",  # OpenAI: more than 10 MB of one text
+    # OpenAI: more than 10 MB of one text
+    r"'(input|instructions|(messages|input)\[\d+\]\.(content|output)[^']*)': string too long",
     # llama.cpp: "input is too large to process. increase the physical batch size", tools/server/server.cpp
     r"input (\(\d+ tokens\) )?is too large to process",
-    r"tokens? ?超出",  # GLM, code 1261
+    # GLM ("Prompt 超长", code 1261), Spark ("token数量超过上限", code 10907), Hunyuan ("输入文本过长")
+    r"tokens? ?(数量)?超[出过]",
+    r"(prompt|输入(文本|内容)?) ?(超长|过长)",
     r"request_too_large",  # Anthropic: more than 32 MB, of which images are most
 )
 _OVERFLOW = re.compile("|".join(f"(?:{sentence})" for sentence in _SENTENCES), re.IGNORECASE)
 _OTHER_LIMIT = re.compile(
     r"rate[_ ]limit|tokens per (minute|hour|day)|per-(minute|day)|too many requests|throttl|please wait"
-    r"|max tokens must be less",
+    r"|max tokens must be less"
+    r"|unrecognized|unknown (parameter|argument|field|option)|unsupported|does not support|is not a valid|invalid value for",
     re.IGNORECASE,
 )
-"""Limits of tokens in a time, and of an answer."""
+"""Limits of tokens in a time, and of an answer; settings whose names hold the words."""
 
 
 def is_overflow(code: str | None, message: str) -> bool:

@@ -45,6 +45,9 @@ _PASSING = (
 )
 """Parts of transient error types in responses, without underscores and in lower case."""
 _NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
+_ANSWERS = frozenset({"choices", "candidates", "content", "output", "response", "type"})
+"""Fields of answers, of which errors have none."""
+_CODES = ("code", "status", "status_code", "error_code")
 _TRANSPORTS = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests")
 _KEY_PATTERN = re.compile(r"\b(sk|hud|AIza|tml)[-_A-Za-z0-9*]{12,}")
 
@@ -101,7 +104,17 @@ def error_in(answer: dict[str, Any]) -> Any:
     """Return the error in a response's JSON, or in an event of its stream; None for a response without one."""
     if answer.get("error"):
         return answer["error"]
-    return answer if "error" in (answer.get("object"), answer.get("type")) else None
+    if "error" in (answer.get("object"), answer.get("type")):
+        return answer
+    return answer if not _ANSWERS & answer.keys() and _is_failure(answer) else None
+
+
+def _is_failure(answer: dict[str, Any]) -> bool:
+    """Return True for the form in which web frameworks, and the proxies built on them, send an error."""
+    if answer.get("detail") or answer.get("errors") or answer.get("success") is False:
+        return True
+    sentence = answer.get("message") or answer.get("msg")
+    return isinstance(sentence, str) and any(answer.get(name) for name in _CODES)
 
 
 class ErrorStatus(Exception):

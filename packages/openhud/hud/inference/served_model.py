@@ -15,7 +15,7 @@ from hud.inference.connection_pool import Lanes
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.codec import ClientCodec, WireRequest
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.server_sent_events import events_in, is_stream
+from hud.inference.dialects.server_sent_events import BYTE_ORDER_MARK, events_in, is_stream
 from hud.inference.endpoints import Endpoint
 from hud.inference.request_window import RequestWindow, window_of
 from hud.inference.retries import (
@@ -220,6 +220,6 @@ def _answer(wire: WireRequest, response: httpx.Response) -> dict[str, Any]:
 
 def _json(response: httpx.Response) -> Any:
     try:
-        return exact_json.loads(response.content)
+        return exact_json.loads(response.content.removeprefix(BYTE_ORDER_MARK))
     except exact_json.JSONDecodeError:
         return None

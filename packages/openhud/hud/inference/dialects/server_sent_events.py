@@ -9,8 +9,11 @@ from hud import exact_json
 from hud.inference.retries import BrokenAnswer, answered_error, error_in
 
 MOST_EVENT_BYTES = 16 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DONE = b"[DONE]"
 """Data of the last event of a stream of chat completions."""
+ERROR = b"error"
+"""Name of an event that is an error."""
 
 
 class EventTooLargeError(ValueError):
@@ -18,10 +21,13 @@ class EventTooLargeError(ValueError):
 
 
 async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the data of each event, without names, ids and comments. Raises `EventTooLargeError`."""
+    """Yield the data of each event, without names, ids and comments; of one named `error` as an error's object.
+
+    Raises `EventTooLargeError`.
+    """
     rest = bytearray()
     lines: list[bytes] = []
-    held = 0
+    held, named, first = 0, False, True
     async for piece in pieces:
         rest += piece
         if held + len(rest) > MOST_EVENT_BYTES:
@@ -32,21 +38,39 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         rest = bytearray(last)
         for line in complete:
             line = line.rstrip(b"\r")
-            if line.startswith(b"data:"):
+            if first:
+                line, first = line.removeprefix(BYTE_ORDER_MARK), False
+            if line.startswith(b"event:"):
+                named = line[6:].strip() == ERROR
+            elif line.startswith(b"data:"):
                 lines.append(line[5:].removeprefix(b" "))
                 held += len(line)
             elif not line and lines:
-                yield b"\n".join(lines)
-                lines, held = [], 0
+                yield _data(lines, named)
+                lines, held, named = [], 0, False
     if rest.startswith(b"data:"):
         lines.append(bytes(rest[5:].strip()))
     if lines:
-        yield b"\n".join(lines)
+        yield _data(lines, named)
+
+
+def _data(lines: list[bytes], is_error: bool) -> bytes:
+    """Return an event's data. That of an error is an object with the field `error`, whatever its form was."""
+    data = b"\n".join(lines)
+    if not is_error or not data:
+        return data
+    try:
+        value = exact_json.loads(data)
+    except exact_json.JSONDecodeError:
+        value = data.decode("utf-8", "replace")
+    if isinstance(value, dict) and error_in(value) is not None:
+        return data
+    return exact_json.dumps({"error": value or "(nothing)"})
 
 
 def is_stream(body: bytes) -> bool:
     """Return True if a body begins as a stream of events, whatever its content type."""
-    return body.lstrip().startswith((b"data:", b"event:", b":"))
+    return body.removeprefix(BYTE_ORDER_MARK).lstrip().startswith((b"data:", b"event:", b":"))
 
 
 def events_in(body: bytes, done: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -55,9 +79,11 @@ def events_in(body: bytes, done: dict[str, Any] | None = None) -> list[dict[str,
     Raises `BrokenAnswer` for a truncated event, and `AnsweredError` for an error event.
     """
     events = []
-    for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
-        data = b"\n".join(
-            line[5:].removeprefix(b" ") for line in block.split(b"\n") if line.startswith(b"data:")
+    text = body.removeprefix(BYTE_ORDER_MARK).replace(b"\r\n", b"\n")
+    for lines in (block.split(b"\n") for block in text.split(b"\n\n")):
+        named = any(line.startswith(b"event:") and line[6:].strip() == ERROR for line in lines)
+        data = _data(
+            [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")], named
         )
         if data.strip() == DONE and done is not None:
             events.append(done)

@@ -26,14 +26,17 @@ _FAILURES = frozenset(
         "canceled",
         "error",  # OpenRouter, Mistral, vLLM, Cohere
         "failed",
+        "finish_reason_unspecified",
         "insufficient_system_resource",  # DeepSeek
         "internal_error",
         "load",  # Ollama
         "network_error",  # GLM
         "overloaded",
         "server_error",
+        "time_limit",  # watsonx
         "timeout",
         "unload",  # Ollama
+        "user_cancel",  # Cohere
     }
 )
 """Words for a turn that the server could not complete."""
@@ -41,8 +44,13 @@ _FAILURES = frozenset(
 
 def check_reason(word: Any) -> None:
     """Raise `BrokenAnswer` for a finish reason of a turn that the server could not complete."""
-    if str(word).lower() in _FAILURES:
+    if plain_reason(word) in _FAILURES:
         raise BrokenAnswer(f"ended the turn with finish_reason {str(word)!r}")
+
+
+def plain_reason(word: Any) -> str:
+    """Return a server's finish reason in lower case, with `_` between its parts."""
+    return str(word).lower().replace("-", "_").replace(" ", "_")
 
 
 def final_reason(reason: str, *, calls: bool) -> str:

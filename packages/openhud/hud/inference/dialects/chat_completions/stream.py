@@ -39,7 +39,7 @@ def joined_answer(events: list[dict[str, Any]], declared: Collection[str] = ()) 
     message: dict[str, Any] = {}
     calls = StreamedCalls(declared)
     choice: dict[str, Any] = {"message": message, "finish_reason": None}
-    done = False
+    done = in_pieces = False
     for event in events:
         done = done or event is DONE
         for name in ("model", "usage"):
@@ -49,12 +49,18 @@ def joined_answer(events: list[dict[str, Any]], declared: Collection[str] = ()) 
             if _index(part) != 0:
                 continue
             delta = _delta(part)
-            for name, text in texts_of(delta).items():
+            if delta.get("error"):
+                choice["error"] = delta["error"]
+            for name, text in _new_texts(part, message, in_pieces=in_pieces).items():
                 message[name] = message.get(name, "") + text
+            in_pieces = in_pieces or bool(part.get("delta"))
             calls.take(_pieces(delta))
-            for name in ("finish_reason", "stop_reason", "error"):
+            for name in ("stop_reason", "error"):
                 if part.get(name):
                     choice[name] = part[name]
+            choice["finish_reason"] = (
+                read_reason(part.get("finish_reason")) or choice["finish_reason"]
+            )
     if choice["finish_reason"] is None and done:
         choice["finish_reason"] = _unsaid_reason(message.get("content"), calls)
     if choice["finish_reason"] is None:
@@ -116,17 +122,24 @@ class _Choice:
     refusal: str | None = None
     later: list[Event] = field(default_factory=list)
     """Text and reasoning after the first call."""
+    in_pieces: bool = False
+    """True after a delta: a message that follows repeats the pieces."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Texts so far, by field."""
 
     def read(self, part: dict[str, Any]) -> list[Event]:
         """Return the events in this choice's part of a chunk."""
-        if part.get("error"):
-            raise answered_error(part["error"])
         delta = _delta(part)
+        if error := part.get("error") or delta.get("error"):
+            raise answered_error(error)
         events: list[Event] = []
         tokens = (part.get("logprobs") or {}).get("content")
         if tokens:
             events.append(TokensDrawn(self.place, [_info(token) for token in tokens]))
-        texts = texts_of(delta)
+        texts = _new_texts(part, self.texts, in_pieces=self.in_pieces)
+        for name, text in texts.items():
+            self.texts[name] = self.texts.get(name, "") + text
+        self.in_pieces = self.in_pieces or bool(part.get("delta"))
         spoken: list[Event] = []
         if reasoning := reasoning_in(texts):
             spoken.append(ReasoningDelta(self.place, reasoning))
@@ -197,6 +210,16 @@ def _delta(part: dict[str, Any]) -> dict[str, Any]:
     """Return a choice's delta; some servers send a message in its place."""
     delta: dict[str, Any] = part.get("delta") or part.get("message") or {}
     return delta
+
+
+def _new_texts(
+    part: dict[str, Any], so_far: Mapping[str, str], *, in_pieces: bool
+) -> dict[str, str]:
+    """Return the texts that a choice's part of a chunk adds; after pieces, a message in place of a delta repeats them."""
+    texts = texts_of(_delta(part))
+    if part.get("delta") or not in_pieces:
+        return texts
+    return {name: text.removeprefix(so_far.get(name, "")) for name, text in texts.items()}
 
 
 def _pieces(delta: dict[str, Any]) -> list[dict[str, Any]]:
