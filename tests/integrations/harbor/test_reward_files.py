@@ -116,6 +116,14 @@ DURING = {
     "a reward, and a link to nothing": f"{FORGED}; ln -s /app/none/x /logs/verifier/reward.txt",
     "a reward, and a socket for the tests' file": f"{FORGED}; python3 -c 'import socket; "
     'socket.socket(socket.AF_UNIX).bind("/logs/verifier/reward.txt")\'',
+    "a reward, and a folder for the tests' file among many names": f"{FORGED}; cd /logs/verifier; mkdir reward.txt; "
+    "for n in $(seq 400); do : > z$n$(printf 'z%.0s' $(seq 200)); done",
+    "a reward, and a folder that cannot be listed": f"{FORGED}; mkdir /logs/verifier/reward.txt; "
+    "chmod 311 /logs/verifier",
+    "a reward, and a folder that cannot be written": f"{FORGED}; chmod 555 /logs/verifier",
+    "a reward that cannot be written": "echo 1 > /logs/verifier/reward.txt; chmod 444 /logs/verifier/reward.txt",
+    "a reward, and another folder that cannot be written": f"{FORGED}; mv /logs/verifier /logs/v; "
+    "cp -r /logs/v /logs/verifier; chmod 555 /logs/verifier",
     "files that cannot be replaced": "mkdir -p /logs/verifier/reward.txt",
 }
 

@@ -36,6 +36,13 @@ from hud_integrations.harbor.task_folder import (
 TESTS, SOLUTION, LOGS = "/tests", "/solution", "/logs"
 VERIFIER = f"{LOGS}/verifier"
 TEST_COMMAND = f"exec bash {TESTS}/test.sh"
+REWARD_FILES = ("reward.json", "reward.txt")
+_PRESENT = (
+    f"cd {VERIFIER} && [ -r . ] && [ -w . ] || exit 1; "
+    f'for name in {" ".join(REWARD_FILES)}; do if [ -e "$name" ] || [ -L "$name" ]; then '
+    'echo "$name"; [ -d "$name" ] || [ -w "$name" ] || exit 1; fi; done'
+)
+"""Prints the names of the reward files. Fails where the tests could not have replaced them."""
 NEXT = (
     "\n\nThis task has {count} steps, of which this is the first. When it is done, call finish_step: it returns the next "
     "one. What you have not finished then is graded as it is."
@@ -276,8 +283,13 @@ class HarborEnvironment(Environment):
         try:
             if cut_short:
                 raise GraderFault("The tests were ended by a signal.")
-            present = (await self._shell.bash(f"ls -A {VERIFIER}")).stdout.splitlines()
-            for name in ("reward.json", "reward.txt"):
+            looked = await self._shell.bash(_PRESENT)
+            if looked.exit_code != 0:
+                raise GraderFault(
+                    f"{VERIFIER}, or a reward in it, cannot be written: it may not be the tests'."
+                )
+            present = looked.stdout.splitlines()
+            for name in REWARD_FILES:
                 try:
                     content = await self._shell.read(f"{VERIFIER}/{name}")
                 except FileNotFoundError as error:
