@@ -1,9 +1,11 @@
 """Dotenv files as other programs write them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hud.dotenv import read_dotenv, write_dotenv
 from hud.errors import UsageError
-from hud.settings import read_dotenv
 
 KEY = "-----BEGIN KEY-----\nabc=\n-----END KEY-----"
 
@@ -50,3 +52,39 @@ def test_a_file_that_is_no_text_is_refused_with_its_line(tmp_path, content, sent
 def test_a_folder_of_that_name_has_no_values(tmp_path):
     (tmp_path / ".env").mkdir()
     assert read_dotenv(tmp_path / ".env") == {}
+
+
+VALUES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+
+
+@given(before=VALUES, now=VALUES, other=VALUES)
+def test_what_is_written_is_read(tmp_path_factory, before, now, other):
+    path = tmp_path_factory.getbasetemp() / "written.env"
+    path.unlink(missing_ok=True)
+    write_dotenv(path, {"A": before, "B": other})
+    write_dotenv(path, {"A": now})
+    assert read_dotenv(path) == {"A": now, "B": other}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_value_of_several_lines_is_replaced_whole_and_other_lines_stay(tmp_path):
+    path = tmp_path / ".env"
+    path.write_text(f'# Mine\nexport A="{KEY}"\nB=1 # one')
+    write_dotenv(path, {"A": "x #y"})
+    assert path.read_text() == '# Mine\nB=1 # one\nA="x #y"\n'
+
+
+def test_simple_values_are_written_without_quotes(tmp_path):
+    path = tmp_path / ".env"
+    write_dotenv(
+        path, {"HUD_API_URL": "http://localhost:8000", "HUD_API_KEY": "hud_a-b_1", "C": ""}
+    )
+    assert path.read_text() == "HUD_API_URL=http://localhost:8000\nHUD_API_KEY=hud_a-b_1\nC=\n"
+
+
+def test_a_file_with_an_open_quote_is_not_replaced(tmp_path):
+    path = tmp_path / ".env"
+    path.write_text('A="open')
+    with pytest.raises(UsageError, match=r"\.env:1: the value of A"):
+        write_dotenv(path, {"B": "1"})
+    assert path.read_text() == 'A="open'

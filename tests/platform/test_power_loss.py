@@ -12,8 +12,8 @@ from tests.platform.power_loss import PowerLoss
 
 from hud import settings
 from hud.benchmarks.baseline import baseline_file
-from hud.cli.platform.dotenv import keep
 from hud.client.archives import pack
+from hud.dotenv import write_dotenv
 from hud.errors import HudError, StoreError, UsageError
 from hud.trace.recording.journal import Journal, encode_event, set_aside
 from hud.train.recipe import follow, make_recipe
@@ -57,8 +57,8 @@ def set_secret(home):
 
 
 def save_settings(home):
-    keep(home, {"HUD_SAMPLERS": "1"})
-    keep(home, {"HUD_API_URL": "http://127.0.0.1:1"})
+    write_dotenv(home / ".env", {"HUD_SAMPLERS": "1"})
+    write_dotenv(home / ".env", {"HUD_API_URL": "http://127.0.0.1:1"})
 
 
 def put_blobs(home):

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hud.dotenv import read_dotenv
 from hud.errors import UsageError
 
 _PROGRAMS = "HUD_PROGRAMS"
@@ -136,63 +137,3 @@ def _milliseconds(value: str | None) -> float:
             f"HUD_PREFILL_MS is {value!r}; it is a number of milliseconds above 0, such as 25."
         )
     return milliseconds
-
-
-_ASSIGNMENT = re.compile(
-    r"""
-    ^[ \t]*(?:export[ \t]+)?(?P<key>[^\s=\#]+)[ \t]*=[ \t]*
-    (?: "(?P<double>(?:[^"\\]|\\.)*)"[ \t]*(?:\#.*)?$
-      | '(?P<single>[^']*)'[ \t]*(?:\#.*)?$
-      | (?P<open>["'])
-      | (?P<plain>.*?)(?:[ \t]+\#.*)?[ \t]*$
-    )
-    """,
-    re.VERBOSE | re.MULTILINE,
-)
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
-
-
-def read_dotenv(path: Path) -> dict[str, str]:
-    """Return the `KEY=VALUE` pairs of a dotenv file; comments, blank lines and a missing file are fine.
-
-    A quoted value may have several lines; in double quotes, `\\n` is a line break. A folder, such as a virtual environment,
-    holds no pairs. Raises `UsageError` for a quote without its end, and for a file that is no text in UTF-8.
-    """
-    if path.is_fifo() or path.is_socket() or path.is_char_device():
-        raise UsageError(
-            f"{path} is no regular file. Remove it, or replace it by a file of KEY=VALUE lines."
-        )
-    try:
-        text = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
-    except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
-        return {}
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UsageError(
-            f"{path}:{line}: this is no text in UTF-8; save the file in UTF-8."
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read ({error}). Remove it, or replace it by a file of KEY=VALUE lines."
-        ) from error
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise UsageError(f"{path}:{line}: a value has a zero byte; remove it.")
-    pairs: dict[str, str] = {}
-    at = 0
-    while match := _ASSIGNMENT.search(text, at):
-        at = match.end()
-        if match["open"]:
-            line = text.count("\n", 0, match.start("open")) + 1
-            raise UsageError(
-                f"{path}:{line}: the value of {match['key']} has a quote without its end."
-            )
-        pairs[match["key"]] = _dotenv_value(match)
-    return pairs
-
-
-def _dotenv_value(match: re.Match[str]) -> str:
-    if match["double"] is not None:
-        return re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[0]), match["double"])
-    value: str = match["plain"] if match["single"] is None else match["single"]
-    return "" if value.startswith("#") else value

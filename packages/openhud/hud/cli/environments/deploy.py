@@ -19,6 +19,7 @@ from hud.cli.environments.links import link
 from hud.cli.output import console, count, echo, print_json, some
 from hud.cli.platform_requests import run
 from hud.client import connect
+from hud.dotenv import read_dotenv
 from hud.environment.sources.variables import file_variables
 from hud.errors import PlatformError, UsageError
 from hud.trace import is_id
@@ -233,5 +234,5 @@ def _file_variables(folder: Path, file: Path | None, none: bool) -> dict[str, st
     if none:
         return {}
     if file is not None:
-        return settings.read_dotenv(file)
+        return read_dotenv(file)
     return file_variables(folder)

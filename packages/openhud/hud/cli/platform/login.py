@@ -11,7 +11,7 @@ import click
 import httpx
 
 from hud import __version__, settings
-from hud.cli.platform.dotenv import keep
+from hud.dotenv import write_dotenv
 from hud.errors import PlatformError, UsageError
 
 _ENDINGS = {
@@ -38,7 +38,8 @@ def command(quiet: bool) -> None:
         if not quiet:
             webbrowser.open(page)
         answer = _wait(client, begun)
-    path = keep(now.home, {"HUD_API_KEY": answer["api_key"]})
+    path = now.home / ".env"
+    write_dotenv(path, {"HUD_API_KEY": answer["api_key"]})
     team = (answer.get("team") or {}).get("name") or "your team"
     click.echo(f"Logged in to {team}. The key is kept in {path}. Try: hud models list")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hud import settings
-from hud.cli.platform.dotenv import keep
+from hud.dotenv import write_dotenv
 from hud.errors import UsageError
 
 
@@ -23,5 +23,6 @@ def command(pairs: tuple[str, ...]) -> None:
         values[name] = value
     home = settings.home_folder()
     settings.of_variables(home, values)
-    path = keep(home, values)
+    path = home / ".env"
+    write_dotenv(path, values)
     click.echo(f"Kept {', '.join(values)} in {path}.")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hud.dotenv import read_dotenv
 from hud.environment.processes.secret_variables import set_variable
-from hud.settings import read_dotenv
 
 _set: dict[str, str] = {}
 """Variables that `set_variables` has set, for another environment's value to replace."""
