@@ -46,7 +46,7 @@ from hud.exchange.supervision import conversation_of
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter
-from hud.train.rollouts.scoring import play
+from hud.train.promotion.checkpoint_comparison import play
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.supervised_run import warm_up
 

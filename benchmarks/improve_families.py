@@ -31,8 +31,8 @@ from hud.agents.agent_kinds import SERVED
 from hud.client import connect
 from hud.train.improvement.config import ImproveConfig
 from hud.train.improvement.ladder import improve
+from hud.train.promotion.checkpoint_comparison import compare
 from hud.train.rollouts.runtimes import training_runtime
-from hud.train.rollouts.scoring import compare
 from rollouts_to_score import recorded, run_benchmark
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/improve.md"

@@ -46,7 +46,7 @@ from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.exchange.supervision import conversation_of
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.loop import train
-from hud.train.rollouts.scoring import play
+from hud.train.promotion.checkpoint_comparison import play
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.supervised_run import warm_up
 from page_tables import write_table

@@ -29,10 +29,10 @@ from gain_tables import prompt_gains
 from hud.agents.agent_forms import as_agent
 from hud.agents.agent_kinds import SERVED
 from hud.client import connect
+from hud.train.promotion.checkpoint_comparison import compare
 from hud.train.prompt_search.config import PromptSearchConfig
 from hud.train.prompt_search.search import search_prompt
 from hud.train.rollouts.runtimes import training_runtime
-from hud.train.rollouts.scoring import compare
 from rollouts_to_score import recorded, run_benchmark
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/optimize.md"

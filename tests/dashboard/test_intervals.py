@@ -6,7 +6,7 @@ from hud.eval.results.intervals import bounds
 from hud.eval.results.job_statistics import job_statistics
 from hud.eval.results.run_summary import RunSummary
 from hud.trace import new_id
-from hud.train.rollouts.scoring import compared
+from hud.train.promotion.checkpoint_comparison import compared
 from hud_platform.store.ingest import ingest
 from hud_platform.store.tables import LOCAL_TEAM
 

@@ -363,6 +363,22 @@ async def test_a_stranger_s_weights_are_no_candidate(web, platform, scene):
     assert (answer.status_code, "is not a fork of 'm'" in answer.text) == (400, True)
 
 
+@pytest.mark.parametrize("candidate", [False, True])
+async def test_a_candidate_gates_its_base_and_a_fork_of_such_a_name_does_not(
+    web, scene, candidate
+):
+    model, node, _ = scene
+    sent = {"source_model_id": model.id, "name": "m-candidate-7"}
+    if candidate:
+        sent["config"] = {"candidate": True}
+    made = (await web.post("/v2/models/fork", json=sent)).json()
+    assert made["config"]["candidate"] is candidate
+    again = (await web.post("/v2/models/fork", json={**sent, "name": "n", "config": None})).json()
+    assert not again["config"]["candidate"]
+    answer = await web.put("/v2/models/m/head", json={"checkpoint_id": node})
+    assert answer.json()["round_the_gate"] is candidate
+
+
 @pytest.mark.usefixtures("judged_at_once")
 @pytest.mark.parametrize("count", [1, 2])
 async def test_a_fork_s_checkpoint_that_loses_a_race_leaves_no_copy(web, platform, scene, count):

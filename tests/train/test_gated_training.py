@@ -10,7 +10,7 @@ from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter
-from hud.train.rollouts.scoring import play
+from hud.train.promotion.checkpoint_comparison import play
 from hud.train.supervised.supervised_run import warm_up
 
 env = Environment("letters")

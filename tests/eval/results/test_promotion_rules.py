@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hud.errors import UsageError
 from hud.eval.results.paired_differences import fewest_units
 from hud.eval.results.promotion_gate import Gate, decide, evidence, subsets_of
-from hud.train.rollouts.scoring import compared
+from hud.train.promotion.checkpoint_comparison import compared
 
 
 def rewards(value, count, first=0):

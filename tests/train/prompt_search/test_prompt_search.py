@@ -252,7 +252,7 @@ async def test_what_a_search_played_is_no_evidence_later(model):
     tasks, held_out = trained_and_held_out()
     silent = ScriptedAgent(lambda messages, tools, trace: "I have no idea.")
     await search_prompt(config(model, patience=1), tasks=tasks, held_out=held_out, reflector=silent)
-    from hud.train.rollouts.scoring import play
+    from hud.train.promotion.checkpoint_comparison import play
 
     node = await connect().post(f"/v2/models/{model}/prompts", {"text": "Write nothing."})
     playing = config(model).playing

@@ -5,7 +5,7 @@ from tests.train.test_client_training import home
 from hud import Environment
 from hud.eval import Taskset
 from hud.train.config import make_config
-from hud.train.rollouts.scoring import compare, play_both
+from hud.train.promotion.checkpoint_comparison import compare, play_both
 
 __all__ = ["home"]
 

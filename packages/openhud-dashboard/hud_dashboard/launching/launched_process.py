@@ -94,7 +94,7 @@ async def evaluate_launched(
 ) -> None:
     """Play the same tasks, on the same seeds, with each checkpoint in `work`."""
     from hud.train.config import TrainConfig
-    from hud.train.rollouts.scoring import play
+    from hud.train.promotion.checkpoint_comparison import play
 
     config = TrainConfig(**work["config"])
     tasks = _tasks(work["tasks"])

@@ -10,7 +10,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud.errors import UsageError
-from hud.train.rollouts.scoring import Comparison, compared
+from hud.train.promotion.checkpoint_comparison import Comparison, compared
 from hud_dashboard.page import Data, LaunchingPart, Pages, Sent
 from hud_dashboard.pages.evaluation import begun, settings_of
 from hud_dashboard.pages.models import is_behind, model_shown

@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from hud.errors import ConflictError, UsageError
 from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.eval.results.promotion_gate import Decision, Gate, decide
-from hud.train.monitoring.candidates import is_candidate
 from hud_platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud_platform.store import records, tables
 from hud_platform.store.checkpoint_rewards import ended_runs
@@ -121,7 +120,7 @@ def goes_round_the_gate(registry: Registry, model: ModelRecord, checkpoint: str 
     nodes = registry.tree.nodes(model)
     passed = {node.id for node in nodes if node.metrics.get(PROMOTION, {}).get("promoted")}
     gated = any(PROMOTION in node.metrics for node in nodes) or any(
-        other.base_model_id == model.id and is_candidate(other.slug, model.slug)
+        other.base_model_id == model.id and other.config.candidate
         for other in registry.models()
     )
     return gated and checkpoint not in passed

@@ -17,7 +17,7 @@ from hud.errors import UsageError
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
 MOST_RANK = 4096
 """Largest rank of an adapter: its matrices are allocated when a model is trained first."""
-OF_A_FORK = OPTIONS | {"tool_call_parser", "reward_model"}
+OF_A_FORK = OPTIONS | {"tool_call_parser", "reward_model", "candidate"}
 """Settings that a fork sets without changing how it is trained."""
 FOLDER = "hf"
 """Form of an export: a complete Hugging Face folder."""
@@ -118,6 +118,8 @@ class ModelConfig(BaseModel, extra="forbid"):
     """Format of the model's tool calls (`hud.engine.chat.tool_calls`); None: the format of its chat template."""
     reward_model: bool = False
     """Rate runs (`hud_platform.training.verdicts`), learn by `bradley_terry`, and answer no messages."""
+    candidate: bool = False
+    """For a fork: gated runs train it, and the head of its base moves through the gate only."""
     origin_checkpoint: str | None = None
     """For a fork: the checkpoint of another model from which it was forked."""
     source: str | None = None

@@ -264,6 +264,7 @@ class Registry:
         _refuse_servers(config)
         parser = None if config is None else config.tool_call_parser
         rates = config is not None and config.reward_model
+        candidate = config is not None and config.candidate
         sampling = (
             {} if config is None else config.model_dump(include=set(OPTIONS), exclude_none=True)
         )
@@ -297,6 +298,7 @@ class Registry:
             "dtype": parent.config.dtype,
             "vllm": None,
             "reward_model": rates or parent.config.reward_model,
+            "candidate": candidate,
             "tool_call_parser": parser or parent.config.tool_call_parser,
             **parent.config.model_dump(include=set(OPTIONS)),
             **sampling,

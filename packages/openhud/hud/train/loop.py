@@ -27,13 +27,13 @@ from hud.train.backends.engine_process import engine_process
 from hud.train.backends.registered import PLATFORM, model_on
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.learner import Learner
-from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.step_profile import VIEWERS, check_profile, profiled, span
 from hud.train.monitoring.trackers import with_trackers
 from hud.train.planning.default_rates import default_rates
+from hud.train.promotion.candidates import Promotions
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.convergence import Convergence
 from hud.train.rollouts.curriculum import Curriculum

@@ -77,7 +77,7 @@ def compare(
     **playing: Any,
 ) -> None:
     """Compare two checkpoints (ids, names, head or base) on the same tasks."""
-    from hud.train.rollouts.scoring import compare as compare_checkpoints
+    from hud.train.promotion.checkpoint_comparison import compare as compare_checkpoints
 
     taskset, config, where = _playing(slug, tasks, playing)
     comparison = run(
@@ -195,7 +195,7 @@ async def _promote(
     """Play the head and the candidate, and ask the platform to move the head."""
     from hud.cli.platform_requests import model_path
     from hud.client import connect
-    from hud.train.rollouts.scoring import promote
+    from hud.train.promotion.promotion import promote
 
     # An unknown checkpoint is rejected before any rollout.
     node = await connect().get(model_path(source, "checkpoints", checkpoint))

@@ -43,11 +43,11 @@ from hud.train.improvement.report import (
 from hud.train.improvement.trained_rungs import climb_by_imitation, climb_by_steps
 from hud.train.monitoring.command_record import CommandRecord
 from hud.train.monitoring.progress import Reporter
+from hud.train.promotion.promotion import promote
 from hud.train.prompt_search.config import PromptSearchConfig
 from hud.train.prompt_search.judgement import Judgement
 from hud.train.prompt_search.search import search_prompt
 from hud.train.rollouts.sampling import Rollouts
-from hud.train.rollouts.scoring import promote
 from hud.train.rollouts.seeds import seed_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hud.eval.tasksets.taskset import Taskset
+from hud.train.promotion.promotion import Promotion, promote
 from hud.train.rollouts.held_out import HeldOut
-from hud.train.rollouts.scoring import Promotion, promote
 
 if TYPE_CHECKING:
     from hud.environment import Task

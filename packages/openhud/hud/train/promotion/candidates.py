@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import ConflictError, UsageError
 from hud.eval.results.promotion_gate import Gate, subsets_of
+from hud.train.promotion.gate_request import GateRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,28 +18,23 @@ if TYPE_CHECKING:
     from hud.train.monitoring.progress import Reporter, Score
 
 
-def is_candidate(slug: str, model: str) -> bool:
-    """Return True for the slug of a gated run's fork of `model`."""
-    return re.fullmatch(rf"{re.escape(model)}-candidate-[0-9]+", slug) is not None
-
-
 async def _open_candidate(client: Client, config: TrainConfig, *, fresh: bool) -> TrainConfig:
     """Return the configuration with a gated run's model: that of its newest run, or a new fork."""
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     slug = model["model_name"]
-    candidates = [
-        row
-        for row in (await client.get("/v2/models"))["items"]
-        if row["base_model_id"] == model["id"] and is_candidate(row["model_name"], slug)
-    ]
-    candidates.sort(key=lambda row: _number(row["model_name"]))
+    models = (await client.get("/v2/models"))["items"]
+    candidates = [row for row in models if row["base_model_id"] == model["id"]]
+    candidates = [row for row in candidates if row["config"]["candidate"]]
+    candidates.sort(key=lambda row: row["created_at"])
     if candidates and not fresh:
         newest = config.model_copy(update={"model": candidates[-1]["model_name"]})
         runs = await client.get("/v2/training-runs", params={"model": candidates[-1]["id"]})
         if any(row["state"].get("fingerprint") == newest.fingerprint for row in runs["items"]):
             return newest
-    number = 1 + max((_number(row["model_name"]) for row in candidates), default=0)
-    body = {"source_model_id": model["id"], "name": f"{slug}-candidate-{number}"}
+    taken = {row["model_name"] for row in models}
+    names = (f"{slug}-candidate-{number}" for number in count(1))
+    name = next(name for name in names if name not in taken)
+    body = {"source_model_id": model["id"], "name": name, "config": {"candidate": True}}
     made = await client.post("/v2/models/fork", body)
     return config.model_copy(update={"model": made["model_name"]})
 
@@ -88,15 +83,10 @@ class Promotions:
         head_job = await self._head_job(scores)
         if head_job is None or head_job == score.job_id:
             return
-        body = {
-            "checkpoint_id": score.checkpoint_id,
-            "source_model_id": self.config.model,
-            "jobs": [head_job, score.job_id],
-            "gate": asdict(self.gate),
-            "subsets": self.subsets,
-        }
+        jobs = (head_job, score.job_id)
+        request = GateRequest(self.config.model, score.checkpoint_id, jobs, self.gate, self.subsets)
         try:
-            decision = await self.client.post(f"/v2/models/{self.model}/promote", body)
+            decision = await request.send(self.client, self.model)
         except ConflictError as error:
             # The head was moved manually, or this score was decided before a restart.
             self.reporter.note(f"Step {score.step} was not judged: {error}")
@@ -120,7 +110,3 @@ def looks_of(config: TrainConfig) -> int:
     """Return the number of gated held-out scores of a whole run: all but the base's."""
     every = config.eval_every or config.steps
     return max(1, -(-config.steps // every))
-
-
-def _number(slug: str) -> int:
-    return int(slug.rpartition("-")[2])
