@@ -364,9 +364,7 @@ async def test_a_stranger_s_weights_are_no_candidate(web, platform, scene):
 
 
 @pytest.mark.parametrize("candidate", [False, True])
-async def test_a_candidate_gates_its_base_and_a_fork_of_such_a_name_does_not(
-    web, scene, candidate
-):
+async def test_a_candidate_gates_its_base_and_a_fork_of_such_a_name_does_not(web, scene, candidate):
     model, node, _ = scene
     sent = {"source_model_id": model.id, "name": "m-candidate-7"}
     if candidate:

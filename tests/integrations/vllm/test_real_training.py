@@ -89,3 +89,18 @@ async def test_a_step_is_complete_though_a_server_is_killed_in_its_middle(
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
     check(await running)
+
+
+async def test_a_step_is_complete_though_the_only_server_is_killed_in_its_middle(
+    sampled_on, tied_server
+):
+    slug = await sampled_on(tied_server)
+    running = asyncio.create_task(
+        train(TrainConfig(model=slug, steps=2, **{**SMALL, "max_tokens": 48}), tasks=TASKS)
+    )
+    while not await asyncio.to_thread(tied_server.running):
+        assert not running.done(), running.result()
+        await asyncio.sleep(0.05)
+    await asyncio.to_thread(tied_server.kill)
+    await asyncio.to_thread(tied_server.start)
+    check(await running)

@@ -120,8 +120,7 @@ def goes_round_the_gate(registry: Registry, model: ModelRecord, checkpoint: str 
     nodes = registry.tree.nodes(model)
     passed = {node.id for node in nodes if node.metrics.get(PROMOTION, {}).get("promoted")}
     gated = any(PROMOTION in node.metrics for node in nodes) or any(
-        other.base_model_id == model.id and other.config.candidate
-        for other in registry.models()
+        other.base_model_id == model.id and other.config.candidate for other in registry.models()
     )
     return gated and checkpoint not in passed
 
