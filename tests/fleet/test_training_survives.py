@@ -13,12 +13,12 @@ from tests.train.test_loop_steps import SIZES, SMALL, TEXTS, say, tasks_of
 
 from hud import Environment
 from hud.client import connect, disconnect
+from hud.client.contributor import Contributor
 from hud.errors import ConflictError, PlatformError
 from hud.eval import Taskset
 from hud.processes.backoff import Backoff
 from hud.train import learner as learning
 from hud.train.config import TrainConfig
-from hud.train.contributor import Contributor
 from hud.train.loop import train
 from hud.train.run_journal import TrainingRun
 from hud_platform.models.checkpoint_files import SAMPLER

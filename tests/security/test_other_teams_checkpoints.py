@@ -6,10 +6,10 @@ import httpx
 import pytest
 from tests.security.server import bearer
 
+from hud.client.contributor import Contributor
 from hud.errors import NotFoundError
 from hud.learning.datum_calls import SavedState, SaveRequest
 from hud.learning.training_calls import OpenRequest
-from hud.train.contributor import Contributor
 from hud_platform.access.teams import Teams
 from hud_platform.application import PlatformConfig, create_app
 from hud_platform.models.records import ModelConfig

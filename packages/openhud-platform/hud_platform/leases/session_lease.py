@@ -9,7 +9,7 @@ from hud.client.presence import is_gone
 from hud.errors import ConflictError
 
 if TYPE_CHECKING:
-    from hud.train.contributor import Contributor
+    from hud.client.contributor import Contributor
 
 LEASE_SECONDS = 300.0
 """Seconds without a sign of life after which a training run on another machine has lost the session."""

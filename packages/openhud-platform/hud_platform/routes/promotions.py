@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import Field
 
+from hud.client.contributor import HEADER, read_contributor
 from hud.errors import HudError
 from hud.eval.results.promotion_gate import Decision, Gate
-from hud.train.contributor import HEADER, read_contributor
 from hud_platform.access.audit_log import Action
 from hud_platform.dependencies import TRAIN, Audit, EnginePart, LedgerPart, Models, StrictBody, Who
 from hud_platform.models.head_decision import HeadDecision

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from hud.client.contributor import HEADER, read_contributor
 from hud.learning.losses.config import available_losses
 from hud.learning.training_calls import OPTIM_STEP, TRAINING_CALLS, Call
 from hud.learning.wire_types import LossesResult
-from hud.train.contributor import HEADER, read_contributor
 from hud_platform.dependencies import (
     TRAIN,
     Audit,

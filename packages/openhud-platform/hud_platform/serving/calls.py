@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from hud.client.contributor import Contributor
 from hud.learning import datum_calls as datums
 from hud.learning import training_calls as training
 from hud.learning.training_calls import Call
-from hud.train.contributor import Contributor
 from hud_platform.models.head_decision import HeadDecision
 from hud_platform.models.records import ModelRecord
 

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
+from hud.client.contributor import UNNAMED, Contributor
 from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.errors import NotFoundError, OverloadedError
-from hud.train.contributor import UNNAMED, Contributor
 from hud_platform.models.records import ModelRecord
 from hud_platform.serving.calls import answer
 from hud_platform.serving.token_engine import TokenDelta, TokenEnd, TokenEngine, TokenRequest

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from hud.train.contributor import UNNAMED, Contributor
+from hud.client.contributor import UNNAMED, Contributor
 from hud_platform.models.records import ModelRecord
 from hud_platform.serving.token_engine import TokenDelta, TokenEnd, TokenEngine, TokenRequest
 

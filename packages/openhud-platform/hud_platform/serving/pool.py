@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hud.train.contributor import UNNAMED, Contributor
+from hud.client.contributor import UNNAMED, Contributor
 from hud_platform.config import PlatformConfig
 from hud_platform.models.records import ModelRecord
 from hud_platform.serving.calls import ChangeServers, ForgetModel

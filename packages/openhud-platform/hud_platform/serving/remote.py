@@ -20,10 +20,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from hud import exact_json
+from hud.client.contributor import UNNAMED, Contributor
 from hud.errors import UsageError
 from hud.processes.backoff import Backoff
 from hud.processes.child import Child
-from hud.train.contributor import UNNAMED, Contributor
 from hud_platform.config import PlatformConfig
 from hud_platform.models.records import ModelRecord
 from hud_platform.serving.calls import BY_REQUEST

@@ -9,10 +9,10 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 
+from hud.client.contributor import UNNAMED, Contributor
 from hud.errors import HudError
 from hud.trace import SamplingParams
 from hud.trace.sampled.pictures import Picture
-from hud.train.contributor import UNNAMED, Contributor
 from hud_platform.models.records import ModelRecord
 
 

@@ -21,10 +21,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud import exact_json
+from hud.client.contributor import Contributor
 from hud.engine import cpu_threads
 from hud.engine.sample.request import Request, SampledTurn
 from hud.errors import HudError, UsageError
-from hud.train.contributor import Contributor
 from hud_platform.config import PlatformConfig
 from hud_platform.models.model_lease import work_for
 from hud_platform.parts import Parts

@@ -27,7 +27,7 @@ from hud.learning.losses.formulas import compute_loss
 from hud.learning.losses.sequence_ratio import sequence_ratio_weights
 
 if TYPE_CHECKING:
-    from hud.train.contributor import Contributor
+    from hud.client.contributor import Contributor
     from hud_platform.training.session import Session
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hud.client.contributor import Contributor
 from hud.errors import ConflictError
-from hud.train.contributor import Contributor
 
 MAX_RESPONSES = 64
 _NO_CONTENT = {"idempotency_key", "measured_reward"}

@@ -15,7 +15,7 @@ from hud_platform.models.records import ModelRecord
 from hud_platform.training.session import Session
 
 if TYPE_CHECKING:
-    from hud.train.contributor import Contributor
+    from hud.client.contributor import Contributor
     from hud_platform.models.head_decision import HeadDecision
     from hud_platform.models.loaded_policies import Policies
     from hud_platform.models.registry import Registry

@@ -17,7 +17,7 @@ from hud_platform.training.gradient_accumulation import Accumulated
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from hud.train.contributor import Contributor
+    from hud.client.contributor import Contributor
     from hud_platform.models.model_lease import Leases
     from hud_platform.training.trained_model import TrainedModel
 

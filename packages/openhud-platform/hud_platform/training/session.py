@@ -66,7 +66,7 @@ from hud_platform.training.unsaved_steps import UnsavedSteps
 from hud_platform.training.verdicts import check_rates, verdicts
 
 if TYPE_CHECKING:
-    from hud.train.contributor import Contributor
+    from hud.client.contributor import Contributor
     from hud_platform.models.loaded_policies import Policies
     from hud_platform.models.registry import Registry
 

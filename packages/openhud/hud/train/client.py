@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from hud.client import Client, connect
+from hud.client.contributor import Contributor
 from hud.errors import UsageError
 from hud.learning import training_calls as calls
 from hud.learning.training_calls import Call
@@ -41,7 +42,6 @@ from hud.learning.wire_types import (
 )
 from hud.trace import plain
 from hud.train.backends.registered import PLATFORM, model_on
-from hud.train.contributor import Contributor
 from hud.train.custom_loss import CustomLoss, checked_loss
 from hud.train.inputs import (
     TrainingInputs,

@@ -13,11 +13,11 @@ from typing import Any
 
 from hud import settings
 from hud.client import Client
+from hud.client.contributor import Contributor
 from hud.durable_files import append_lines
 from hud.errors import StoreError
 from hud.learning.wire_types import DiscardedGradient
 from hud.train.client import TrainingClient
-from hud.train.contributor import Contributor
 from hud.train.monitoring.evaluations import evaluation_lines
 from hud.train.monitoring.guard import GuardRecord, guard_record, refuse_paused
 from hud.train.monitoring.progress import Score, scores_of

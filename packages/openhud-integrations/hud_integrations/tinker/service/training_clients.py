@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
+from hud.client.contributor import Contributor
 from hud.errors import ConflictError, HudError, NotFoundError, PlatformError, UsageError
 from hud.learning.datum_calls import (
     DatumPassRequest,
@@ -26,7 +27,6 @@ from hud.learning.datum_calls import (
     StepRequest,
 )
 from hud.learning.training_calls import CloseRequest, DiscardRequest, OpenRequest
-from hud.train.contributor import Contributor
 from hud_integrations.tinker.service import checkpoint_paths as paths
 from hud_integrations.tinker.service.base_models import base_named
 from hud_integrations.tinker.service.client_sessions import TinkerSession
