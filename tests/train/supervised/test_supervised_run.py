@@ -1,5 +1,6 @@
 """Warm-up from recorded runs: which of them can be learned from, and what is said where none can."""
 
+import json
 import re
 
 import pytest
@@ -13,7 +14,8 @@ from hud.eval import Taskset
 from hud.exchange.supervision import conversation_of
 from hud.trace import ToolCall
 from hud.train.monitoring.progress import Reporter
-from hud.train.supervised.supervised_run import warm_up
+from hud.train.supervised.config import SupervisedConfig
+from hud.train.supervised.supervised_run import learn_from, warm_up
 
 __all__ = ["home"]
 
@@ -45,9 +47,23 @@ async def script(run):
     return run.prompt_text.split()[-1]
 
 
+async def wrong_script(run):
+    return "green"
+
+
 async def caller(run):
     await run.call_tool(ToolCall(id="1", name="look", arguments={"place": "here"}))
     return "nothing"
+
+
+class Notes(Reporter):
+    """Collects the notes of a run."""
+
+    def __init__(self):
+        self.texts = []
+
+    def note(self, text):
+        self.texts.append(text)
 
 
 @pytest.mark.slow
@@ -70,6 +86,25 @@ async def test_a_teachers_reward_is_not_the_policys(home):
     (node,) = await TrainingClient("m").checkpoints()
     assert node.mean_reward is None
     assert node.metrics["trained_reward:mean"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "rate"), [({}, 1e-3), ({"loss": "dpo"}, 1e-4), ({"lr": 2e-4}, 2e-4)]
+)
+async def test_without_a_learning_rate_it_is_the_default_of_the_model_and_the_loss(
+    home, given, rate
+):
+    """Python trained at 1e-4, whatever the model and the loss, where the command took the default."""
+    graded = Taskset("one", [say(word="red")])
+    right = await graded.run(ScriptedAgent(script), group=2)
+    wrong = await graded.run(ScriptedAgent(wrong_script), group=2)
+    config = SupervisedConfig(model="m", batch=1, lr_schedule="constant", **given)
+    reporter = Notes()
+    report = await learn_from(config, [*right.runs, *wrong.runs], reporter=reporter)
+    first = json.loads(report.metrics_file.read_text().splitlines()[0])
+    assert first["learning_rate"] == pytest.approx(rate)
+    said = [note for note in reporter.texts if note.startswith("Learning rate ")]
+    assert len(said) == ("lr" not in given)
 
 
 @pytest.mark.slow
@@ -103,16 +138,6 @@ async def test_runs_without_an_answer_or_below_the_reward_are_counted(home):
     wrong = await tasks.run(ScriptedAgent(lambda run: "green"))
     with pytest.raises(UsageError, match=r"2 have a reward below min_reward=0\.5"):
         await warm_up("m", wrong.runs, min_reward=0.5)
-
-
-class Notes(Reporter):
-    """Collects the notes of a run."""
-
-    def __init__(self):
-        self.texts = []
-
-    def note(self, text):
-        self.texts.append(text)
 
 
 def answers(**by_word):

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hud.cli.command_line import command_line, pairs
+from hud.cli.command_line import pairs
 from hud.cli.main import INTERRUPTED
-from hud.cli.output import console, count, number, print_json, seconds, training_usage
+from hud.cli.output import console, count, print_json, seconds
 from hud.cli.training.config_options import config_options
+from hud.cli.training.continuation import PAUSED, Continuation
 from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig
     from hud.train.loop import TrainReport
-    from hud.train.monitoring.progress import Reporter
-    from hud.train.recipe import Recipe, StageReport
-    from hud.train.supervised.supervised_run import SupervisedReport
 
 _REPEATED = {
     "held_out": "TASKS",
@@ -37,8 +30,6 @@ _REPEATED = {
     "critical": "COLUMN=VALUE",
     "criteria": "TEXT[=WEIGHT]",
 }
-PAUSED = 1
-"""Exit code of a run that the guard paused."""
 _SUPERVISED_ONLY = (
     "epochs",
     "batch",
@@ -49,13 +40,6 @@ _SUPERVISED_ONLY = (
     "pairs",
     "pairs_per_task",
 )
-
-
-class _GoingOn(TypedDict):
-    """Options of resuming an unfinished run."""
-
-    fresh: bool
-    override_guard: bool
 
 
 def _config_options(function: Any) -> Any:
@@ -187,12 +171,14 @@ def command(
     values = {name: value for name, value in values.items() if value is not None}
     if yes and not axes:
         raise UsageError("--yes goes with --sweep.")
-    going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
+    going_on: Continuation = {"fresh": fresh, "override_guard": override_guard}
     if source is not None:
-        values = _supervised_values(source, file, values)
+        from hud.cli.training.supervised import supervised_values, sweep_from, train_from
+
+        values = supervised_values(source, file, values)
         if axes:
-            return asyncio.run(_sweep_from(source, values, axes, yes, going_on, as_json=as_json))
-        return asyncio.run(_learn_from(source, values, going_on, as_json=as_json))
+            return asyncio.run(sweep_from(source, values, axes, yes, going_on, as_json=as_json))
+        return asyncio.run(train_from(source, values, going_on, as_json=as_json))
     for name in _SUPERVISED_ONLY:
         if name in values:
             raise UsageError(f"--{name.replace('_', '-')} goes with --from.")
@@ -206,88 +192,14 @@ def command(
             sweep_settings(make_config, values, axes, yes, as_json=as_json, **going_on)
         )
     if file is not None and is_recipe(file):
-        return _follow(file, values, going_on, as_json=as_json)
+        from hud.cli.training.recipe import train_stages
+
+        return asyncio.run(train_stages(file, values, going_on, as_json=as_json))
     config = load_config(file, values)
     return asyncio.run(_train(config, going_on, as_json=as_json))
 
 
-def _follow(file: Path, values: dict[str, Any], going_on: _GoingOn, *, as_json: bool) -> int:
-    """Train the stages of a recipe."""
-    from hud.errors import UsageError
-    from hud.train.recipe import load_recipe
-
-    if "model" in values or "tasks" in values:
-        raise UsageError(f"{file} is a recipe, whose stages name models and tasks; give neither.")
-    recipe = load_recipe(file, values)
-    return asyncio.run(_train_stages(recipe, going_on, as_json=as_json))
-
-
-async def _train_stages(recipe: Recipe, going_on: _GoingOn, *, as_json: bool) -> int:
-    from hud.cli.training.panel import reporter
-    from hud.eval import StopSignal
-    from hud.train.recipe import Stage, follow
-
-    stop = StopSignal()
-
-    @contextmanager
-    def shown(stage: Stage) -> Iterator[Reporter]:
-        place = f"{recipe.stages.index(stage) + 1}/{len(recipe.stages)}"
-        if not as_json:
-            console().print(f"\nStage {place}: {stage.name}", markup=False)
-        with reporter(stage.config, stop, quiet=as_json) as shown_to:
-            yield shown_to
-
-    with stop.on_interrupt():
-        reports = await follow(recipe, showing=shown, stop=stop, **going_on)
-    if as_json:
-        rows = [asdict(report) for report in reports]
-        print_json({"stages": rows, "interrupted": stop.stopping})
-    else:
-        _tell_stages(reports, len(recipe.stages))
-        if all(report.report is None for report in reports):
-            console().print(
-                "All were finished before; nothing is trained. For more, raise a stage's steps; --fresh starts again from the heads."
-            )
-    paused = any(
-        stage_report.report is not None and stage_report.report.paused is not None
-        for stage_report in reports
-    )
-    return INTERRUPTED if stop.stopping else PAUSED if paused else 0
-
-
-def _tell_stages(reports: list[StageReport], stages: int) -> None:
-    out = console()
-    finished = sum(report.finished for report in reports)
-    out.print(f"\n{finished} of {stages} stages are finished.")
-    for report in reports:
-        scored = (
-            [("before", report.scores[0]), ("after", report.scores[-1])] if report.scores else []
-        )
-        for name, score in scored[: len(report.scores)]:
-            out.print(
-                f"  {report.name:<16} held-out {name:<7} {with_interval(score.mean, score.low, score.high)}",
-                markup=False,
-            )
-        for model, score in report.joined.items():
-            out.print(
-                f"  {model:<16} held-out joined  {with_interval(score.mean, score.low, score.high)}",
-                markup=False,
-            )
-    paused = next(
-        (
-            stage_report.report
-            for stage_report in reports
-            if stage_report.report and stage_report.report.paused
-        ),
-        None,
-    )
-    if paused is not None and paused.paused is not None:
-        out.print(paused.paused.advice(paused.model), markup=False, soft_wrap=True)
-    elif finished < stages:
-        out.print(f"Go on: {command_line(click.get_current_context())}", markup=False)
-
-
-async def _train(config: TrainConfig, going_on: _GoingOn, *, as_json: bool) -> int:
+async def _train(config: TrainConfig, going_on: Continuation, *, as_json: bool) -> int:
     from hud.cli.training.memory_table import before_training
     from hud.cli.training.panel import reporter
     from hud.eval import StopSignal
@@ -334,131 +246,6 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
         out.print(f"Next: hud models checkpoints {report.model}", markup=False)
     else:
         out.print("Give the same command again to go on.")
-
-
-async def _supervised_training(
-    source: str, values: dict[str, Any], *, rate: bool, as_json: bool
-) -> tuple[dict[str, Any], Callable[..., Awaitable[SupervisedReport]]]:
-    """Return the settings of a supervised run with its jobs and, with `rate`, its learning rate, and the training on its data."""
-    from hud.client import connect
-    from hud.eval import Taskset
-    from hud.train.planning.default_rates import default_rates
-    from hud.train.supervised.demonstrations import is_file, job_of
-    from hud.train.supervised.supervised_run import learn_from
-
-    tasks = Taskset.from_file(values["tasks"]) if "tasks" in values else None
-    file = source if is_file(source) else None
-    jobs = [await job_of(connect(), source, tasks or ())] if file is None else []
-    values = {**values, "jobs": jobs}
-    if rate and "lr" not in values:
-        rates = await default_rates(connect(), values["model"])
-        values["lr"] = rates.of(values.get("loss", "cross_entropy"))
-        if not as_json:
-            console().print(rates.note(values["lr"]), markup=False)
-    return values, partial(learn_from, file=file, tasks=tasks)
-
-
-async def _sweep_from(
-    source: str,
-    values: dict[str, Any],
-    axes: tuple[str, ...],
-    yes: bool,
-    going_on: _GoingOn,
-    *,
-    as_json: bool,
-) -> int:
-    """Sweep settings of supervised training."""
-    from hud.cli.training.sweep import sweep_settings
-    from hud.train.supervised.config import make_supervised_config
-
-    rate = not any(axis.startswith("lr=") for axis in axes)
-    values, training = await _supervised_training(source, values, rate=rate, as_json=as_json)
-    return await sweep_settings(
-        make_supervised_config,
-        values,
-        axes,
-        yes,
-        training,
-        data=_identity_of(source),
-        as_json=as_json,
-        **going_on,
-    )
-
-
-def _identity_of(source: str) -> list[str]:
-    """Return the identity of a source of runs, for a fingerprint: a file's includes its content."""
-    file = Path(source)
-    return [source, sha256(file.read_bytes()).hexdigest()] if file.is_file() else [source]
-
-
-async def _learn_from(
-    source: str, values: dict[str, Any], going_on: _GoingOn, *, as_json: bool
-) -> int:
-    """Supervised training on a file's conversations, or on a recorded job's runs."""
-    from hud.cli.training.panel import reporter
-    from hud.eval import StopSignal
-    from hud.train.supervised.config import make_supervised_config
-
-    values, training = await _supervised_training(source, values, rate=True, as_json=as_json)
-    config = make_supervised_config(values)
-    stop = StopSignal()
-    with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
-        report = await training(config, reporter=shown, stop=stop, **going_on)
-    if as_json:
-        print_json({**asdict(report), "interrupted": stop.stopping})
-    else:
-        _tell_supervised(report, values.get("tasks"), "pair" if config.compares else "token")
-    return INTERRUPTED if stop.stopping else PAUSED if report.paused is not None else 0
-
-
-def _tell_supervised(report: SupervisedReport, tasks: str | None, unit: str) -> None:
-    out = console()
-    verb = "Finished" if report.finished else "Stopped" if report.paused is None else "Paused"
-    out.print(
-        f"\n{verb} at step {report.next_step} of {report.steps}: {report.model} learned from {count(report.runs, 'run')} in "
-        f"{count(report.next_step - report.first_step, 'step')} ({seconds(report.seconds)}); {count(report.left_out, 'run')} left out."
-    )
-    out.print(f"  loss per {unit:<5}  {number(report.first_loss)} to {number(report.last_loss)}")
-    if report.last_held_out_loss is not None:
-        losses = f"{number(report.first_held_out_loss)} to {number(report.last_held_out_loss)}"
-        out.print(f"  held-out loss   {losses}")
-    if report.held_out_accuracy is not None:
-        out.print(f"  held-out pairs  accuracy {report.held_out_accuracy}", markup=False)
-    for score in report.scores:
-        shown = with_interval(score.mean, score.low, score.high)
-        out.print(f"  held-out        {shown}  step {score.step}", markup=False)
-    out.print(f"  metrics  {report.metrics_file}", markup=False)
-    if report.plot is not None:
-        out.print(f"  curves   {report.plot}", markup=False)
-    if report.paused is not None:
-        out.print(report.paused.advice(report.model), markup=False, soft_wrap=True)
-    elif report.finished:
-        train_on = f"Next: hud train {report.model} {shlex.quote(str(tasks))}"
-        out.print(train_on if tasks else training_usage(report.model), markup=False)
-    else:
-        out.print("Give the same command again to go on.")
-
-
-def _supervised_values(source: str, file: Path | None, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a supervised run. Raises `UsageError` for those that it does not have."""
-    from hud.errors import UsageError
-    from hud.train.supervised.config import SupervisedConfig
-    from hud.train.supervised.demonstrations import LATEST
-
-    if values.get("loss", "cross_entropy") not in ("cross_entropy", "dpo", "bradley_terry"):
-        raise UsageError(
-            "--from learns by cross_entropy, dpo or bradley_terry; leave --loss out for the first."
-        )
-    if file is not None or "model" not in values:
-        raise UsageError("--from takes MODEL, TASKS and options, no --config.")
-    unused = sorted(set(values) - set(SupervisedConfig.model_fields))
-    if unused:
-        raise UsageError(f"--{unused[0].replace('_', '-')} has no meaning with --from.")
-    if "tasks" not in values and source == LATEST:
-        raise UsageError(
-            "--from latest takes MODEL and TASKS: it is the newest job of these tasks."
-        )
-    return values
 
 
 def _numbers(texts: tuple[str, ...]) -> dict[str, float]:

@@ -11,7 +11,6 @@ from hud.errors import UsageError
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import TrainConfig
 from hud.train.loop import train
-from hud.train.planning.default_rates import default_rates
 from hud.train.supervised.config import SupervisedConfig
 from hud.train.supervised.supervised_run import learn_from
 
@@ -29,7 +28,7 @@ async def climb_by_imitation(ladder: Ladder, fork: str, stop: StopSignal) -> tup
     """Train a fork on the best measured run of each task; return the reason of the end, and the steps."""
     config, standing = ladder.config, ladder.standing
     assert standing is not None
-    client = ladder.record.client
+    rate = {} if config.imitation_lr is None else {"lr": config.imitation_lr}
     supervised = SupervisedConfig(
         model=fork,
         jobs=[standing.job],
@@ -38,8 +37,8 @@ async def climb_by_imitation(ladder: Ladder, fork: str, stop: StopSignal) -> tup
         min_reward=standing.mean,
         epochs=config.epochs,
         batch=_IMITATED_BATCH,
-        lr=config.imitation_lr or (await default_rates(client, fork)).supervised,
         guard="off",
+        **rate,
         **config.shared,
     )
     tasks = Taskset("tasks", ladder.splits.tasks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,12 @@ def is_file(source: str) -> bool:
     if path.suffix or len(path.parts) > 1:  # Ids of jobs have neither.
         raise UsageError(f"There is no file {source}.")
     return False
+
+
+def identity_of(source: str) -> list[str]:
+    """Return the identity of a source of runs, for a fingerprint: a file's includes its content."""
+    file = Path(source)
+    return [source, sha256(file.read_bytes()).hexdigest()] if file.is_file() else [source]
 
 
 async def job_of(client: Client, reference: str, tasks: Iterable[Task]) -> str:

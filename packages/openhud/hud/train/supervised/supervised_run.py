@@ -123,14 +123,15 @@ async def warm_up(
 
     Pass `runs`, or a `file` that `import_file` reads, or the id of a `job`, with its `tasks`, whose environments define the tools.
     `batch` is the number of runs
-    per step, `lr` by default that of the model's kind (`default_rates`). Runs below `min_reward` are omitted. Raises `UsageError`
+    per step, `lr` as in `learn_from`. Runs below `min_reward` are omitted. Raises `UsageError`
     if no run is left. `learn_from` takes all settings.
     """
+    rate = {} if lr is None else {"lr": lr}
     config = SupervisedConfig(
         model=model,
         jobs=[] if job is None else [job],
         epochs=epochs,
-        lr=lr if lr is not None else (await default_rates(connect(), model)).supervised,
+        **rate,
         batch=batch,
         min_reward=min_reward,
         lr_schedule=lr_schedule,
@@ -156,6 +157,7 @@ async def learn_from(
 ) -> SupervisedReport:
     """Train `config.model` on `runs`, on those of a `file`, or of `config.jobs`, continuing the run of the same settings and data.
 
+    Without `config.lr`, the learning rate is the default for the model's size and the loss (`default_rates`).
     A file is imported (`import_file`), and all of its runs are trained on, whatever else their jobs hold. `tasks` define the tools of
     recorded runs that name none themselves. A request of `stop` ends the run after the running step. A finished run is
     continued if more steps or epochs are asked for; otherwise its report is returned and nothing is trained. `fresh` starts
@@ -164,6 +166,10 @@ async def learn_from(
     """
     client = connect()
     reporter = with_trackers(config, reporter or Reporter())
+    if "lr" not in config.model_fields_set:
+        defaults = await default_rates(client, config.model)
+        config = config.model_copy(update={"lr": defaults.of(config.loss)})
+        reporter.note(defaults.note(config.lr))
     scored = HeldOut(held_out_sets(held_out, config.held_out))
     if runs is not None:
         examples = examples_of(runs)
