@@ -69,6 +69,18 @@ async def test_a_declared_number_is_kept_up_from_the_first_run_until_it_is_close
     assert set(place.closed) == {1, 2, 3, 4, 5} - set(taken)
 
 
+async def test_a_spare_starts_after_its_run_s_first_command_unless_a_run_waits_for_it(monkeypatch):
+    monkeypatch.setattr(spares, "PAUSE_SECONDS", 600.0)
+    place = Place()
+    kept = place.spares(2)
+    await kept.take()
+    await asyncio.sleep(0.02)
+    assert place.started == 1
+    assert await kept.take() == 2
+    assert place.started == 2
+    await kept.close()
+
+
 async def test_no_spares_are_started_where_none_are_wanted():
     place = Place()
     kept = place.spares(0)

@@ -6,8 +6,7 @@ import shutil
 import psutil
 import pytest
 
-from hud.environment.workspace.sandbox.sandbox import Sandbox
-from hud.environment.workspace.workspace import Workspace
+from hud.environment.workspace.workspace import OpenWorkspace, Workspace
 from hud.trace import new_id
 
 pytestmark = pytest.mark.skipif(
@@ -18,9 +17,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.slow
 async def test_a_cancelled_start_ends_and_leaves_no_process():
     folder = f"/{new_id()}"
-    plan = Workspace("cancelled", guest_path=folder).plan
+    workspace = Workspace(name="cancelled", guest_path=folder)
     for number in range(100):
-        starting = asyncio.ensure_future(Sandbox.start(plan))
+        starting = asyncio.ensure_future(OpenWorkspace.start(workspace))
         await asyncio.sleep(number * 0.0002)
         starting.cancel()
         done, _ = await asyncio.wait([starting], timeout=60)

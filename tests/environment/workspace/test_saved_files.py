@@ -57,8 +57,9 @@ def archive(*entries):
 
 @contextlib.asynccontextmanager
 async def place(setup=SETUP):
-    sandbox = await Sandbox.start(Plan("/workspace", LIMITS))
+    sandbox = Sandbox(Plan("/workspace", LIMITS))
     try:
+        await sandbox.start()
         opened = Place(sandbox)
         await opened.run(setup)
         await opened.saved.begin()

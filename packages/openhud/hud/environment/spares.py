@@ -18,6 +18,8 @@ KEPT_SECONDS = 1.0
 """Time after which an unused spare is closed, and largest time between two runs for which spares are started."""
 _NUMBER = 2
 """Spares at a time: starting one takes longer than a short run."""
+PAUSE_SECONDS = 0.025
+"""Time from a run's start to the start of its successor's spare, which would take the processor from the run's first command."""
 
 Resource = TypeVar("Resource")
 
@@ -64,9 +66,7 @@ class Spares(Generic[Resource]):
     async def close(self) -> None:
         """Close all spares; a later run starts them again."""
         while self._kept:
-            resource = await self._kept.popleft().claim()
-            if resource is not None:
-                await self._close(resource)
+            await self._kept[0].discard()
 
     async def _spare(self) -> Resource | None:
         while self._kept:
@@ -108,8 +108,15 @@ class _Spare(Generic[Resource]):
                     await self._close(resource)
             raise
 
+    async def discard(self) -> None:
+        """Close the resource, or cancel its start."""
+        self._living.cancel()
+        await asyncio.wait([self._living])
+        self._forget()  # A task that never ran did not.
+
     async def _live(self) -> None:
         try:
+            await self._claimed_within(PAUSE_SECONDS)
             resource = await self._start()
         except BaseException as error:
             self._forget()
@@ -119,13 +126,17 @@ class _Spare(Generic[Resource]):
             raise
         self._started.set_result(resource)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._kept_seconds):
-                    await self._claimed.wait()
+            await self._claimed_within(self._kept_seconds)
         finally:
             if not self._claimed.is_set():
                 self._forget()
                 await self._close(resource)
+
+    async def _claimed_within(self, seconds: float | None) -> None:
+        """Wait for the claim, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._claimed.wait()
 
     def _forget(self) -> None:
         with suppress(ValueError):

@@ -270,8 +270,10 @@ async def _connection(capability: Capability) -> asyncssh.SSHClientConnection:
 
 async def _dial(capability: Capability) -> asyncssh.SSHClientConnection:
     params = capability.params
+    host, port = capability.address
     return await asyncssh.connect(
-        *capability.address,
+        host,
+        port,
         username=str(params.get("user") or "root"),
         client_keys=_client_keys(params),
         known_hosts=_known_hosts(params),
@@ -289,6 +291,8 @@ async def _dial(capability: Capability) -> asyncssh.SSHClientConnection:
         compression_algs=None,
         # Half the time of the default cipher for each packet, in the processors' own instructions.
         encryption_algs="^aes128-gcm@openssh.com",
+        # On this machine without the default's post-quantum key exchange, a sixth of the login's time.
+        kex_algs="^curve25519-sha256" if host == "127.0.0.1" else (),
     )
 
 

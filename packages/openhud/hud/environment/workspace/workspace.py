@@ -110,9 +110,9 @@ class Workspace(Part["OpenWorkspace"]):
             for path in (folder, *further, *(mount.target for mount in mounts)):
                 image.check_path(path)
         self._spares = Spares(
-            lambda: Sandbox.start(self.plan),
-            lambda sandbox: sandbox.close(),
-            lambda sandbox: sandbox.problem is None,
+            lambda: OpenWorkspace.start(self),
+            lambda opened: opened.close(),
+            lambda opened: opened.sandbox.problem is None,
             spares,
         )
 
@@ -124,12 +124,9 @@ class Workspace(Part["OpenWorkspace"]):
                 f"Environment {run.name!r}: the workspace {self.name!r} has no folder {str(self.root)!r} to "
                 "begin with."
             )
-        sandbox = await self._spares.take()
-        opened = OpenWorkspace(run.name, self, sandbox)
+        opened = await self._spares.take()
         try:
-            if self.root is not None:
-                await transfer.copy_in(sandbox, str(self.root), ".")
-            await opened.begin()
+            await opened.begin(run.name)
             yield opened
         finally:
             await opened.close()
@@ -227,23 +224,39 @@ class NotLeftThere(AgentFault, FileNotFoundError):
 
 
 class OpenWorkspace(OpenPart):
-    """A run's workspace."""
+    """A run's workspace, or a spare that is up before its run."""
 
-    def __init__(self, run_name: str, part: Workspace, sandbox: Sandbox) -> None:
-        self.sandbox = sandbox
+    def __init__(self, part: Workspace) -> None:
+        self.sandbox = sandbox = Sandbox(part.plan)
         self.server = WorkspaceServer(sandbox)
         self.network = OpenNetwork(sandbox, sandbox.dial)
-        self._run_name, self._part = run_name, part
+        self._run_name, self._part = part.name, part
         self._files = Following(sandbox, part.untracked) if part.track_files else None
         self._saved = SavedFiles(sandbox)
         self._looking = asyncio.Lock()
         self._clock: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
-    async def begin(self) -> None:
-        """Open outgoing connections, and admit agents."""
-        await self.network.open(self._part.network)
-        await self.server.start()
+    @classmethod
+    async def start(cls, part: Workspace) -> OpenWorkspace:
+        """Start a sandbox, its outgoing connections and its server. Raises `EnvironmentFault`."""
+        opened = cls(part)
+        listening = asyncio.ensure_future(opened.server.start())  # While the sandbox starts.
+        try:
+            await opened.sandbox.start()
+            await opened.network.open(part.network)
+            await asyncio.shield(listening)
+        except BaseException:
+            listening.add_done_callback(lambda _: opened.server.close())
+            await opened.close()
+            raise
+        return opened
+
+    async def begin(self, run_name: str) -> None:
+        """Copy the workspace's root in, and admit agents."""
+        self._run_name = run_name
+        if self._part.root is not None:
+            await transfer.copy_in(self.sandbox, str(self._part.root), ".")
         plan, keys = self._part.plan, self.server.keys
         self.capability = Capability.ssh(
             self._part.name,

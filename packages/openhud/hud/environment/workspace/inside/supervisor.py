@@ -8,22 +8,21 @@ inside are untrusted.
          kill_all NUMBER;  listen NUMBER ADDRESS PORT;  dial NUMBER PORT;  signal "" PROCESS SIGNAL
     out  up; done NUMBER; refused NUMBER REASON; ended NUMBER STATUS
 
-It is started for each workspace, so it imports modules in C only: `json`, `socket` and `signal` would double its start.
+It is started for each workspace, so it imports modules in C only: `ctypes`, `os`, `socket` and `signal` would double its start.
 """
 
 from __future__ import annotations
 
+import _ctypes
 import _signal as signal  # type: ignore[import-not-found]
 import _socket as socket
-import ctypes
+import _struct as struct
 import errno
 import fcntl
-import os
+import posix as os
 import resource
 import select
-import struct
 import sys
-import termios
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ PATH_BENEATH = 1
 WRITING = 1 << 1 | 1 << 13
 """Landlock rights: writing a file, and moving one to another folder, which every ruleset restricts."""
 O_PATH = 0o10000000
+TIOCSCTTY, TIOCSWINSZ = 0x540E, 0x5414
 PACKET_BYTES = 1 << 18
 SIGNALS_THAT_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 LONGEST_SIDE = 65_535
@@ -130,7 +130,7 @@ class Supervisor:
             master, slave = os.openpty()
             try:
                 sides = (max(0, min(int(side), LONGEST_SIDE)) for side in (rows, columns))
-                fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *sides, 0, 0))
+                fcntl.ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", *sides, 0, 0))
                 pid = self.start(program, [slave] * 3, terminal=True)
             except BaseException:
                 os.close(master)
@@ -201,7 +201,7 @@ class Supervisor:
         finally:
             os.pwrite(self.own_victim_score, b"0", 0)
             os.close(problem_write)
-            with os.fdopen(problem, "rb") as pipe:
+            with open(problem, "rb") as pipe:
                 number = pipe.read()
         if number:
             raise OSError(int(number), os.strerror(int(number)))
@@ -213,14 +213,14 @@ class Supervisor:
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
         if terminal:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            fcntl.ioctl(0, TIOCSCTTY, 0)
         for number in SIGNALS_THAT_PYTHON_IGNORES:
             signal.signal(number, signal.SIG_DFL)
         os.chdir(program.folder)
         os.umask(0o022)
         for name, most in self.limits:
             resource.setrlimit(name, (most, most))
-        if program.argv[0] == FIRST_SHELL and not os.path.exists(FIRST_SHELL):
+        if program.argv[0] == FIRST_SHELL and not exists(FIRST_SHELL):
             program.argv[0] = SECOND_SHELL
         os.execve(program.argv[0], program.argv, program.environment)
 
@@ -262,6 +262,46 @@ def receive(control: socket.socket) -> Any:
     return packet, descriptors
 
 
+def exists(path: str | bytes) -> bool:
+    """Return True for a path that leads to a file or folder."""
+    try:
+        os.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and those above it, where they are missing. Raises `OSError`."""
+    if not exists(path):
+        make_folders(path.rpartition("/")[0] or "/")
+        os.mkdir(path)
+
+
+class Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    """C's `int`."""
+
+    _type_ = "i"
+
+
+class Pointer(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    """The address of bytes, which it keeps."""
+
+    _type_ = "z"
+
+
+class LibraryFunction(_ctypes.CFuncPtr):
+    """A function of the C library that returns an `int`, and sets `errno`."""
+
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = Int
+
+
+def library_function(name: str) -> Any:
+    """Return a function of the C library; its arguments are `int`, bytes (a pointer to them) and None."""
+    return LibraryFunction(_ctypes.dlsym(_ctypes.dlopen(None, 0), name))  # type: ignore[arg-type]
+
+
 def confine(folders: Sequence[str]) -> bool:
     """Restrict writes of this process and its descendants to `folders`, by Landlock; False if it is unavailable.
 
@@ -270,25 +310,25 @@ def confine(folders: Sequence[str]) -> bool:
     All processes in the sandbox have the same user: by default each could write another's memory, also a grader's, through
     `/proc/PID/mem`. Raises `OSError` if Landlock fails.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) < FIRST_WITH_REFER:
+    syscall = library_function("syscall")
+    if syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) < FIRST_WITH_REFER:
         return False
-    rights = ctypes.create_string_buffer(struct.pack("Q", WRITING), 8)
-    ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, rights, ctypes.c_size_t(8), 0)
+    ruleset = syscall(LANDLOCK_CREATE_RULESET, struct.pack("Q", WRITING), 8, 0)
     if ruleset < 0:
         return False
     try:
         for folder in expanded(folders):
-            if not os.path.isdir(folder):
-                continue
-            below = os.open(folder, O_PATH | os.O_CLOEXEC)
-            rule = ctypes.create_string_buffer(struct.pack("=Qi", WRITING, below), 12)
-            added = libc.syscall(LANDLOCK_ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
+            try:
+                below = os.open(folder, O_PATH | os.O_CLOEXEC | os.O_DIRECTORY)
+            except OSError:
+                continue  # Without a rule, nothing below it can be written.
+            rule = struct.pack("=Qi", WRITING, below)
+            added = syscall(LANDLOCK_ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
             os.close(below)
             if added != 0:
-                raise OSError(ctypes.get_errno(), f"Landlock refuses a rule for {folder}")
-        if libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
-            raise OSError(ctypes.get_errno(), "Landlock refuses to restrict")
+                raise OSError(_ctypes.get_errno(), f"Landlock refuses a rule for {folder}")
+        if syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+            raise OSError(_ctypes.get_errno(), "Landlock refuses to restrict")
     finally:
         os.close(ruleset)
     return True
@@ -306,17 +346,16 @@ def filter_calls() -> None:
 
     Raises `OSError` if the kernel refuses it.
     """
-    if not os.path.exists(FILTER):
+    if not exists(FILTER):
         return
     with open(FILTER, "rb") as file:
         steps = file.read()
-    libc = ctypes.CDLL(None, use_errno=True)
-    buffer = ctypes.create_string_buffer(steps)
-    program = struct.pack("HP", len(steps) // 8, ctypes.addressof(buffer))
-    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
-        PR_SET_SECCOMP, FILTER_MODE, program
-    ):
-        raise OSError(ctypes.get_errno(), "the filter of system calls is refused")
+    prctl = library_function("prctl")
+    pointer = Pointer(steps)
+    # A `sock_fprog`: the number of instructions, of eight bytes each, and their address.
+    program = struct.pack("H6x", len(steps) // 8) + bytes(memoryview(pointer))
+    if prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or prctl(PR_SET_SECCOMP, FILTER_MODE, program):
+        raise OSError(_ctypes.get_errno(), "the filter of system calls is refused")
 
 
 def join(descriptors: Sequence[int]) -> None:
@@ -358,8 +397,8 @@ def main() -> None:
     control = connected(address)
     pairs = (limit.split("=") for limit in limits.split(","))
     supervisor = Supervisor(control, [lowered(name, int(most)) for name, most in pairs])
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    os.makedirs(folders[0], exist_ok=True)
+    library_function("prctl")(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    make_folders(folders[0])
     folder = os.open(folders[0], os.O_RDONLY | os.O_DIRECTORY)
     confine(folders)
     filter_calls()

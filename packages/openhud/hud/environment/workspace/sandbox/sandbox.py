@@ -55,7 +55,7 @@ class Process:
 
 
 class Sandbox:
-    """A started sandbox; to be closed with `close`."""
+    """A sandbox, to be started once with `start`, and closed with `close`, also after a failed start."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -74,21 +74,20 @@ class Sandbox:
         self._words = b""
         self._listening: asyncio.Task[None] | None = None
 
-    @classmethod
-    async def start(cls, plan: Plan) -> Sandbox:
-        """Start a sandbox; raises `EnvironmentFault` with the reason of a failure."""
-        sandbox = cls(plan)
+    async def start(self) -> None:
+        """Start it; raises `EnvironmentFault` with the reason of a failure."""
         try:
-            async with asyncio.timeout(sandbox.launch.seconds):
-                await sandbox._start()
-        except BaseException as error:
-            await sandbox.close()
-            if isinstance(error, TimeoutError):
-                raise EnvironmentFault(
-                    f"A workspace's sandbox was not up within {sandbox.launch.seconds:g} s."
-                ) from None
-            raise
-        return sandbox
+            async with asyncio.timeout(self.launch.seconds):
+                self._control = control = await self.launch.start()
+                control.setblocking(False)
+                assert self.launch.process is not None
+                self._listening = asyncio.ensure_future(self._listen(self.launch.process))
+                self.loop.add_reader(control, self._hear, control)
+                await self._up
+        except TimeoutError:
+            raise EnvironmentFault(
+                f"A workspace's sandbox was not up within {self.launch.seconds:g} s."
+            ) from None
 
     async def spawn(
         self,
@@ -175,14 +174,6 @@ class Sandbox:
         if self.folder != -1:
             os.close(self.folder)
             self.folder = -1
-
-    async def _start(self) -> None:
-        self._control = control = await self.launch.start()
-        control.setblocking(False)
-        assert self.launch.process is not None
-        self._listening = asyncio.ensure_future(self._listen(self.launch.process))
-        self.loop.add_reader(control, self._hear, control)
-        await self._up
 
     async def _spawn(
         self,
