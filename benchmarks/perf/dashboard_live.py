@@ -24,7 +24,7 @@ from dashboard_browser import chromium, cpu_seconds, viewed
 from records import report
 from sizes import size
 
-from hud.client.presence import process_started
+from hud.processes.presence import process_started
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
 from hud_platform.store import Store

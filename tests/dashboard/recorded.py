@@ -5,7 +5,7 @@ import time
 
 import orjson
 
-from hud.client.presence import process_started
+from hud.processes.presence import process_started
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
 from hud_platform.store.ingest import ingest

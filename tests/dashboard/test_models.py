@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.test_train import TASKS, ended, make_model, score
 
-from hud.client.presence import presence
 from hud.eval.results.promotion_gate import decide
+from hud.processes.presence import presence
 from hud.trace import new_id, now
 from hud_dashboard.pages import models as pages
 from hud_dashboard.queries.model_tree import rows_of

@@ -11,9 +11,9 @@ from tests.platform.serving.test_serving_training import a_pass, a_step, ask, ba
 
 from hud.client import connect, disconnect
 from hud.client.contributor import Contributor
-from hud.client.presence import process_started
 from hud.errors import ConflictError
 from hud.learning.training_calls import CloseRequest, HoldRequest, OpenRequest
+from hud.processes.presence import process_started
 from hud.train import TrainingClient
 from hud_platform.leases import session_lease
 from hud_platform.training.trained_model import TrainedModel

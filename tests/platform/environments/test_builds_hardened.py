@@ -18,8 +18,8 @@ from starlette.websockets import WebSocketDisconnect
 
 import hud
 from hud.client.archives import pack
-from hud.client.presence import process_started
 from hud.errors import HudError, UsageError
+from hud.processes.presence import process_started
 from hud.trace import new_id
 from hud_platform.application import PlatformConfig, create_app
 from hud_platform.config import BuildLimits

@@ -9,7 +9,7 @@ from tests.platform.serving.engine_server import drawn, engine_of, request
 from tests.platform.serving.test_serving_streams import revived, until
 from tests.platform.serving.test_serving_training import a_pass, a_step, ask
 
-from hud.client.presence import process_started
+from hud.processes.presence import process_started
 from hud_platform.serving import pool
 from hud_platform.serving.calls import ForgetModel
 from hud_platform.serving.token_engine import EngineDownError

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.platform.serving.engine_server import drawn, engine_of, request
 
-from hud.client.presence import process_started
 from hud.errors import InfrastructureFault, NotFoundError, OverloadedError, UsageError
+from hud.processes.presence import process_started
 from hud_kernels.cpu.fused_decoder import FusedDecoder
 from hud_platform.serving import inline
 from hud_platform.serving.token_engine import EngineDownError

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from hud import exact_json
 from hud.agents.human import HUMAN, HUMAN_SECONDS
-from hud.client.presence import process_started
+from hud.processes.presence import process_started
 from hud.trace import new_id, plain
 from hud_platform.store import Store, tables
 from hud_platform.store.ingest import upsert

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hud.client.presence import is_gone
 from hud.errors import ConflictError, UsageError
+from hud.processes.presence import is_gone
 from hud.train.config import TrainConfig
 from hud_dashboard.launching.launcher import Launch, Launches
 from hud_platform.gateway.chat_formats import format_of

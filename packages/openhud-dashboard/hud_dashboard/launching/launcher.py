@@ -17,10 +17,10 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from hud import exact_json
-from hud.client.presence import presence
 from hud.errors import ConflictError, NotFoundError, OverloadedError
 from hud.eval.runtimes.interpreter import told_exit
 from hud.processes.child import Child
+from hud.processes.presence import presence
 from hud.trace import new_id, plain
 from hud_platform.access import Identity, Scope
 from hud_platform.access.passes import Passes

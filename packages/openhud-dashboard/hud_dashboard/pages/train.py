@@ -11,8 +11,8 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud import exact_json
-from hud.client.presence import is_gone
 from hud.errors import NotFoundError
+from hud.processes.presence import is_gone
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.evaluations import evaluation_lines
 from hud.train.monitoring.guard import guard_record

@@ -22,8 +22,8 @@ from hud.eval.runtimes.containers.contained_environment import (
 from hud.eval.runtimes.containers.container import ContainerSpec
 from hud.eval.runtimes.containers.container_engine import find_container_engine, last_line
 from hud.eval.runtimes.containers.images import build_command, has_image
-from hud.eval.runtimes.remote import path_of
 from hud.eval.runtimes.rollout_runtime import RolloutRuntime
+from hud.eval.runtimes.source_path import path_of
 
 if TYPE_CHECKING:
     from hud.environment import Environment, Task

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud import exact_json
-from hud.client.presence import presence
 from hud.durable_files import PRIVATE, flush_folder, flush_tree, make_folder, open_lock, write_file
 from hud.environment.sources.declarations import declared_names, entry_of
 from hud.errors import HudError, UsageError
 from hud.fleet.builds.archives import unpack
+from hud.processes.presence import presence
 from hud_platform.environments import container_images as containers
 from hud_platform.environments.build_commands import run
 from hud_platform.environments.build_log import BuildLog

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
 
-from hud.client.presence import is_gone
+from hud.processes.presence import is_gone
 from hud_platform.leases import lease_statements as statements
 from hud_platform.leases.lease_statements import Lease, Only, QueueTable
 from hud_platform.store import Store

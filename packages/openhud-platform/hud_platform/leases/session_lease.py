@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hud.client.presence import is_gone
 from hud.errors import ConflictError
+from hud.processes.presence import is_gone
 
 if TYPE_CHECKING:
     from hud.client.contributor import Contributor

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hud.client.presence import command_line, process_lives, process_started
 from hud.errors import ConflictError
+from hud.processes.presence import command_line, process_lives, process_started
 from hud_platform.models.records import BASE
 from hud_platform.store import Store, tables
 from hud_platform.store.queries import Query, Row

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hud.client.presence import process_lives
+from hud.processes.presence import process_lives
 from hud_platform.store import tables
 from hud_platform.store.queries import in_parts
 

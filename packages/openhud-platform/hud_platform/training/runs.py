@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hud.client.presence import is_gone
 from hud.errors import NotFoundError
+from hud.processes.presence import is_gone
 from hud.trace import is_id, new_id, plain
 from hud_platform.store import Store, tables
 from hud_platform.store.queries import begins_with, in_parts

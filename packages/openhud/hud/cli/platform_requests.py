@@ -1,4 +1,4 @@
-"""Requests of a command to the platform: one event loop for the whole command."""
+"""Requests of a command to the platform, and event loops for its coroutines."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from hud.client.presence import command_line, presence
 from hud.errors import UsageError
+from hud.processes.presence import command_line, presence
 
 HEADER = "Hud-Training-Client"
 MOST_CHARACTERS = 1000
@@ -25,7 +25,7 @@ class Contributor:
     """A client that accumulates gradients."""
 
     id: str
-    """Unique id; those of `hud.client.presence` also allow checks whether the process runs."""
+    """Unique id; those of `hud.processes.presence` also allow checks whether the process runs."""
     process: str
     """Description for messages: process, machine and command."""
     key_holder: str = ""

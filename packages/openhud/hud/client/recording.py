@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from hud.client.client import Client
-from hud.client.presence import process_started
 from hud.client.shipping import Shipper, UnstoredShipper
 from hud.errors import StoreError
+from hud.processes.presence import process_started
 from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
 from hud.trace.recorded_time import microseconds, now_microseconds
 from hud.trace.recording.journal import encode_event, encode_json, encode_step

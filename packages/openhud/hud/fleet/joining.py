@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hud.client import Client
-from hud.client.presence import presence
 from hud.errors import InfrastructureFault, UsageError
 from hud.eval.runtimes.containers.container_engine import find_container_engine
 from hud.fleet.builds.build_cache import BuildCache
 from hud.fleet.capacity import measured
 from hud.fleet.endings import follow_signals, follow_stdin
 from hud.fleet.worker import Place, Worker
+from hud.processes.presence import presence
 
 
 async def join(

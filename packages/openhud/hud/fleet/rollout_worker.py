@@ -12,10 +12,10 @@ import socket
 
 from hud import settings
 from hud.client import Client
-from hud.client.presence import presence
 from hud.fleet.capacity import measured
 from hud.fleet.endings import follow_signals, follow_stdin
 from hud.fleet.worker import Place, Worker
+from hud.processes.presence import presence
 
 
 async def _main(rollouts: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import click
@@ -51,7 +50,7 @@ def command(
         changes["may_train"] = may_train
     if changes:
         body = {name: policy[name] for name in ("redact", "keep_days", "may_train")} | changes
-        policy = asyncio.run(_put(path, body))
+        policy = ask("put", path, body)
     if as_json:
         print_json(policy)
         return
@@ -59,12 +58,6 @@ def command(
     console().print(f"redacted  {', '.join(policy['redact']) or 'nothing'}", markup=False)
     console().print(f"kept      {duration}")
     console().print(f"training  {'allowed' if policy['may_train'] else 'refused'}")
-
-
-async def _put(path: str, body: dict[str, Any]) -> Any:
-    from hud.client import connect
-
-    return await connect().put(path, body)
 
 
 def _days(text: str) -> int | None:

@@ -7,8 +7,9 @@ from hud.eval.runtimes.fork import ForkRuntime
 from hud.eval.runtimes.hosted import HostedRuntime
 from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.runtimes.per_source import PerSource
-from hud.eval.runtimes.remote import Runtime, SubprocessRuntime
+from hud.eval.runtimes.remote import Runtime
 from hud.eval.runtimes.shared import Shared
+from hud.eval.runtimes.subprocess_runtime import SubprocessRuntime
 from hud.eval.runtimes.tunnelled import HUDRuntime
 
 __all__ = [

@@ -21,8 +21,8 @@ from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.errors import UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.interpreter import Interpreter
-from hud.eval.runtimes.remote import path_of
 from hud.eval.runtimes.rollout_runtime import RolloutRuntime
+from hud.eval.runtimes.source_path import path_of
 from hud.eval.runtimes.warm import WarmServer
 
 if TYPE_CHECKING:

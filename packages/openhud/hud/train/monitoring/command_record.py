@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hud.client.presence import presence
+from hud.processes.presence import presence
 
 if TYPE_CHECKING:
     from hud.client import Client
