@@ -138,6 +138,9 @@ class Journal:
             self.path = folder / f"{os.getpid()}-{new_id()[:8]}.journal"
             flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
             self._file = os.open(self.path, flags, 0o600)
+        except StoreError as error:
+            where = f"Nothing can be recorded in {folder}"
+            raise StoreError(f"{where}: {error} Or set HUD_HOME to another folder.") from error
         except OSError as error:
             raise _told(folder, error) from error
         fcntl.flock(self._file, fcntl.LOCK_EX)
