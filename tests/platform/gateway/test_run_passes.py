@@ -17,6 +17,7 @@ from hud_platform.access.middleware import is_open
 from hud_platform.access.teams import Teams
 from hud_platform.application import PlatformConfig, create_app
 from hud_platform.gateway.chat_formats import format_of
+from hud_platform.gateway.run_passes import run_calls
 from hud_platform.routes.gateway import Described
 from hud_platform.store import tables
 
@@ -189,6 +190,28 @@ async def test_calls_of_a_run_may_go_to_any_server_of_a_store(two):
     assert ended["refusal"]["kind"] == "limit"
     assert (await chat(first, opened["key"])).status_code == 409
     assert (await end(first, key, opened)).json() == ended
+
+
+async def test_conversations_in_memory_have_a_size_together(tmp_path, monkeypatch):
+    """4,096 conversations were kept whatever they held: a team's answers of 64 MB each filled the server."""
+    app = make_app(tmp_path / "home", "word " * 10_000)
+    key = mint(app)
+    kept = app.state.parts.gateway.runs._conversations
+    passes = [await open_pass(app, key) for _ in range(6)]
+    assert (await chat(app, passes[0]["key"])).status_code == 200
+    size = kept[passes[0]["id"]][0].turns.size
+    assert size > 100_000
+    monkeypatch.setattr(run_calls, "MOST_CONVERSATION_BYTES", 3 * size)
+    for opened in passes[1:]:
+        assert (await chat(app, opened["key"])).status_code == 200
+    assert list(kept) == [opened["id"] for opened in passes[3:]]
+    answer = {"role": "assistant", "content": "word " * 10_000}
+    again = await chat(app, passes[0]["key"], [*HELLO, answer, *HELLO])
+    assert again.status_code == 200
+    steps = (await end(app, key, passes[0])).json()["steps"]
+    assert len(steps) == 2, "a conversation that was dropped is read again"
+    assert sum(app.state.parts.gateway.runs._sizes.values()) == app.state.parts.gateway.runs._size
+    app.state.parts.close()
 
 
 async def test_the_end_at_one_server_cancels_what_another_samples(two):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hud import exact_json
 from hud.inference.dialects.conversation_parts import text_in
 from hud.trace import ChatMessage, Continuation, ToolSpec
 from hud.trace.sampled.token_columns import pack_ids, unpack_ids
@@ -31,6 +32,10 @@ Key = tuple[int, int]
 LEAST_QUOTED = 20
 """Fewest characters without white space of an answer that counts as quoted where a message contains it; a shorter one has to be the
 whole message."""
+
+
+_TURN_BYTES, _DIGEST_BYTES = 2048, 128
+"""Memory of a turn besides its message and its tokens, and of the digest of a message."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ class TurnIndex:
         """Answers that stand in no request so far, without white space."""
         self._seen: set[str] = set()
         """Digests of messages of earlier requests that are no answers."""
+        self.size = 0
+        """Estimate of the memory, in bytes."""
 
     def read(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], effort: str | None = None
@@ -165,6 +172,8 @@ class TurnIndex:
             added=b"" if token_ids is None else pack_ids(token_ids[skipped:]),
         )
         self._turns[key] = turn
+        # Its text is held twice: also without white space.
+        self.size += _TURN_BYTES + len(turn.added) + 2 * len(exact_json.dumps(message))
         self._answers.setdefault(conversation, []).append(turn)
         calls = [call["id"] for call in message.get("tool_calls") or []]
         for handle in (*calls, sealed, message_digest(message)):
@@ -216,6 +225,7 @@ class TurnIndex:
             # What stood in a request before an answer was sampled does not quote it.
             if (identity := digest(text)) not in self._seen:
                 self._seen.add(identity)
+                self.size += _DIGEST_BYTES
                 texts.append(text)
         quoted = {
             key

@@ -55,6 +55,8 @@ LONGEST_HEADER = 2000
 """Characters of a header of a session that are recorded."""
 MOST_CONVERSATIONS = 4096
 """Runs whose conversation is kept in memory; another one is read from the store at its next call."""
+MOST_CONVERSATION_BYTES = 256 << 20
+"""Size of the conversations that are kept in memory together."""
 
 
 class PricedModel(Protocol):
@@ -195,6 +197,7 @@ class RunCall:
             if step.usage is not None:
                 tokens += step.usage.completion_tokens
                 cost += step.usage.cost_usd or 0.0
+        self._owner.measure(self.grant.pass_id)
         tokens = 0 if self.side else tokens
         await self._settle(CallOutcome("answered", packed, tokens=tokens, cost_usd=cost))
 
@@ -293,6 +296,9 @@ class RunCalls:
         self._open: dict[str, set[RunCall]] = {}
         self._conversations: OrderedDict[str, tuple[RunConversation, set[int]]] = OrderedDict()
         """By pass: the conversation, and the numbers of its calls that are in it or in progress here."""
+        self._sizes: dict[str, int] = {}
+        """By pass: bytes of its conversation."""
+        self._size = 0
         self._unrecorded: dict[str, dict[str, str]] = {}
         """By pass: errors at the arrival of calls, which have no number, by the digest of the request."""
         self._watch: asyncio.Task[None] | None = None
@@ -379,7 +385,7 @@ class RunCalls:
             )
             self._conversations.move_to_end(pass_id)
             while len(self._conversations) > MOST_CONVERSATIONS:
-                self._conversations.popitem(last=False)
+                self._drop(next(iter(self._conversations)))
             numbers.add(call.number)
             complete = len(numbers) == max(numbers)
         if not complete:
@@ -387,6 +393,22 @@ class RunCalls:
             with self._lock:
                 _take(conversation, numbers, rows)
         return conversation
+
+    def measure(self, pass_id: str) -> None:
+        """Count the conversation of a pass to which turns were added; the longest unused ones are dropped beyond the limit."""
+        with self._lock:
+            kept = self._conversations.get(pass_id)
+            if kept is None:
+                return
+            size = kept[0].turns.size
+            self._size += size - self._sizes.get(pass_id, 0)
+            self._sizes[pass_id] = size
+            while self._size > MOST_CONVERSATION_BYTES:
+                self._drop(next(iter(self._conversations)))
+
+    def _drop(self, pass_id: str) -> None:
+        self._conversations.pop(pass_id, None)
+        self._size -= self._sizes.pop(pass_id, 0)
 
     async def end(self, team: str, pass_id: str) -> dict[str, Any]:
         """End a pass: cancel its calls, and return the run's steps, the worst refusal and counts. Idempotent."""
@@ -405,7 +427,7 @@ class RunCalls:
             waited += WATCH_SECONDS / 4
             rows = await asyncio.to_thread(self.store.calls, pass_id)
         with self._lock:
-            self._conversations.pop(pass_id, None)
+            self._drop(pass_id)
             unrecorded = dict(self._unrecorded.get(pass_id, {}))
         return await asyncio.to_thread(run_result, rows, unrecorded)
 
