@@ -262,6 +262,37 @@ async def test_a_task_at_which_one_sits_already_goes_on(web, sat):
 
 
 @pytest.mark.slow
+async def test_sessions_that_begin_at_once_are_no_more_than_the_most(platform, web, tmp_path):
+    deploy(platform.store, tmp_path / "build")
+    words = [f"word{number}" for number in range(3 * session_registry.MOST_SESSIONS)]
+    taskset = upload(platform.store, *words)
+    answers = await asyncio.gather(
+        *(web.post(f"/baseline/{taskset}/begin", data={"slug": word}) for word in words)
+    )
+    begun = [answer for answer in answers if answer.status_code == 303]
+    assert len(begun) == session_registry.MOST_SESSIONS, [one.status_code for one in answers]
+    for answer in begun:
+        await web.post(f"{answer.headers['location']}/leave")
+
+
+@pytest.mark.slow
+async def test_moves_of_a_teams_sessions_have_a_size_together(web, sat, monkeypatch):
+    """Every call and its result are kept until the session's end."""
+    monkeypatch.setattr(baseline_session, "MOST_BYTES", 100_000)
+    place = await begin(web, sat, "banana")
+    await until(web, place, "playing")
+    for number in range(6):
+        data = await call(web, place, "count", word=f"{number}" * 40_000, letter="a", twice="false")
+    assert "sessions hold" in data["said"]
+    assert data["moves_total"] == 3
+    await web.post(f"{place}/leave")
+    again = await begin(web, sat, "pear")
+    await until(web, again, "playing")
+    assert (await call(web, again, "before"))["moves_total"] == 1
+    await web.post(f"{again}/leave")
+
+
+@pytest.mark.slow
 async def test_each_persons_run_is_his_own(keyed, tmp_path):
     deploy(keyed.store, tmp_path / "build")
     taskset = upload(keyed.store, "banana")

@@ -1,13 +1,18 @@
 """The playground: turns through the gateway, tools of an environment, and who may use it."""
 
+import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.test_baseline import deploy, upload
 from tests.dashboard.test_train import make_model
 
+from hud_dashboard import playground_environments
+from hud_platform.access import Identity
 from hud_platform.access.teams import Teams
+from hud_platform.environments.registry import RunnableEnvironment
 
 WORLD = """
 from hud import Environment
@@ -31,7 +36,18 @@ async def nothing():
     yield "Nothing."
     yield 1.0
 """
+PLACE = (Path("."), Path("env.py"), Path("python"))
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "say red"}], "max_tokens": 6}
+
+
+class NoTools:
+    """Connection to an environment without tools and templates."""
+
+    async def list_tools(self):
+        return []
+
+    async def list_tasks(self):
+        return []
 
 
 @pytest.fixture
@@ -136,6 +152,36 @@ async def test_a_person_has_few_environments_open_the_oldest_makes_room(
     gone = await web.post(f"/playground/worlds/{ids[0]}/call", json={"name": "add"})
     assert gone.status_code == 404
     assert len(platform.service("dashboard").worlds.open) == 2
+
+
+async def test_one_team_leaves_another_places(monkeypatch):
+    """Eight keys of a team took all sixteen places, and requests at once any number of them."""
+    worlds = playground_environments.Worlds(None, asyncio.Event(), own_machine=True)
+
+    async def up(world, runnable):
+        world.ready.set_result(NoTools())
+        await world.ending.wait()
+
+    monkeypatch.setattr(worlds, "_run", up)
+    monkeypatch.setattr(worlds, "_runnable", lambda *_: RunnableEnvironment("", "shop", 0, *PLACE))
+
+    def opening(team, people, times=1):
+        return asyncio.gather(
+            *(
+                worlds.bring_up(Identity(team, frozenset({"run"}), user_id=str(person)), "shop", "")
+                for person in range(people)
+                for _ in range(times)
+            ),
+            return_exceptions=True,
+        )
+
+    opened = await opening("a" * 32, 12, times=3)
+    assert sum(isinstance(one, playground_environments.World) for one in opened) >= 8
+    assert len(worlds.open) == playground_environments.MOST_OF_TEAM
+    (other,) = await opening("b" * 32, 1)
+    assert isinstance(other, playground_environments.World)
+    for world in list(worlds.open.values()):
+        await worlds.end(world)
 
 
 async def test_only_who_may_run_talks_and_opens(keyed):

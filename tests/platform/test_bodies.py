@@ -12,6 +12,7 @@ from hud_dashboard.pages import ROUTERS
 from hud_platform import routes
 from hud_platform.access import bodies
 from hud_platform.access.bodies import READING, RUNNING, WITHOUT_KEY, is_inference, json_problem
+from hud_platform.access.teams import Teams
 from hud_platform.application import PlatformConfig, create_app
 from hud_platform.routes.plugs import route_plugs
 from hud_platform.store.tables import LOCAL_TEAM
@@ -126,6 +127,29 @@ async def test_bodies_together_have_a_bound(app, monkeypatch):
     await Second(app, "POST", "/v2/ingest", app.keys["run"], most=80 << 20).run()
     assert inner[0].status == 503
     assert inner[0].taken <= 2 << 20
+
+
+async def test_the_bodies_of_one_team_leave_room_for_another_s(app, monkeypatch):
+    """Seventeen bodies that dripped filled the memory of all: every other team's requests were answered 503."""
+    monkeypatch.setattr(bodies, "TOGETHER", 8 << 20)
+    monkeypatch.setattr(bodies, "TOGETHER_OF_TEAM", 4 << 20)
+    parts = app.state.parts
+    other = Teams(parts.store).find_or_create("others").id
+    keys = {LOCAL_TEAM: app.keys["run"], other: parts.keys.mint("k", other, scopes=("run",))[1]}
+    inner = {}
+
+    class Dripping(Attack):
+        async def receive(self):
+            if self.taken == 3 << 20 and not inner:
+                for team, key in keys.items():
+                    small = Attack(app, "POST", "/v2/ingest", key, most=8 << 20)
+                    inner[team] = await small.run()
+            return await super().receive()
+
+    await Dripping(app, "POST", "/v2/ingest", app.keys["run"], most=80 << 20).run()
+    assert inner[LOCAL_TEAM].status == 503
+    assert inner[LOCAL_TEAM].taken <= 2 << 20
+    assert inner[other].taken > 4 << 20, "refused by the limit of all bodies, not by another team's"
 
 
 def packed(data, end=True):

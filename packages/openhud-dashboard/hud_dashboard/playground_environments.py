@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hud_platform.store import Store
 
 MOST_OF_PERSON = 2
+MOST_OF_TEAM = 8
 MOST = 16
 IDLE_SECONDS = 900.0
 TOOL_SECONDS = 120.0
@@ -65,13 +66,14 @@ class Worlds(Holding[World]):
         Raises the error of a failed start, and `OverloadedError` if too many are open.
         """
         owner = _owner(who)
-        worlds = [world for world in self.open.values() if world.owner == owner]
-        if len(worlds) >= MOST_OF_PERSON:
+        runnable = await asyncio.to_thread(self._runnable, who, environment, path)
+        while len(worlds := self._of(owner)) >= MOST_OF_PERSON:
             # Left over from a page that was closed without a request.
             await self.end(min(worlds, key=lambda world: world.used))
-        if len(self.open) >= MOST:
+        # Nothing is awaited from here until it counts: requests at once would each find room.
+        theirs = sum(world.owner[0] == who.team_id for world in self.open.values())
+        if theirs >= MOST_OF_TEAM or len(self.open) >= MOST:
             raise OverloadedError("Too many environments are open in the playground.", 30.0)
-        runnable = await asyncio.to_thread(self._runnable, who, environment, path)
         ready: asyncio.Future[RemoteConnection] = asyncio.get_running_loop().create_future()
         world = World(new_id(), runnable.name, owner, ready)
         self.begin(world, self._run(world, runnable))
@@ -122,6 +124,9 @@ class Worlds(Holding[World]):
         world.used = time.monotonic()
         Grade.from_dict(frame)  # Raises for an invalid grade.
         return frame
+
+    def _of(self, owner: tuple[str, str | None]) -> list[World]:
+        return [world for world in self.open.values() if world.owner == owner]
 
     def _runnable(self, who: Identity, environment: str, path: str) -> RunnableEnvironment:
         if not path.strip():

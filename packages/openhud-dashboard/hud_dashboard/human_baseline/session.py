@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from hud import exact_json
 from hud.agents.agent import Agent, RunView
 from hud.agents.human import HUMAN, HUMAN_SECONDS, Moves
 from hud.agents.native.attach import attach
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 600.0
 """Time without an open page after which a session ends."""
+MOST_BYTES = 1 << 30
+"""Size of the tool calls and results of a team's open sessions together."""
 _LOOK_SECONDS = 1.0
 
 State = Literal["starting", "playing", "grading", "over"]
@@ -52,15 +56,42 @@ class Order:
     )
 
 
+class MoveSizes:
+    """Bytes of the moves of open sessions, by team."""
+
+    def __init__(self) -> None:
+        self._sizes: Counter[str] = Counter()
+
+    def add(self, team: str, size: int) -> None:
+        """Count a move."""
+        self._sizes[team] += size
+
+    def release(self, team: str, size: int) -> None:
+        """Remove the moves of a session that is over."""
+        self._sizes[team] -= size
+
+    def check(self, team: str) -> None:
+        """Raise `ConflictError` if the moves of the team's open sessions are too large together."""
+        if self._sizes[team] > MOST_BYTES:
+            raise ConflictError(
+                f"The tool calls and results of your team's open sessions hold {MOST_BYTES >> 20} MiB. Answer, or leave one."
+            )
+
+
 class BaselineSession:
     """State of a person's run in progress."""
 
-    def __init__(self, run: Run, team: str, user: str, taskset: dict[str, Any]) -> None:
+    def __init__(
+        self, run: Run, team: str, user: str, taskset: dict[str, Any], sizes: MoveSizes
+    ) -> None:
         self.run = run
         self.team, self.user, self.taskset = team, user, taskset
         self.id = run.trace_id
         self.state: State = "starting"
         self.moves: list[Move] = []
+        self.size = 0
+        """Bytes of the moves."""
+        self._sizes = sizes
         self.ready_at: datetime | None = None
         """Time at which the task was first shown; None while its environment starts."""
         self.error: str | None = None
@@ -100,9 +131,18 @@ class BaselineSession:
             raise ConflictError(
                 "This session is over." if self.state == "over" else "Wait a moment."
             )
+        if order.kind == "call":
+            self._sizes.check(self.team)
         self.error = None
         self._orders.put_nowait(order)
         await order.done
+
+    def add(self, move: Move) -> None:
+        """Add a move."""
+        self.moves.append(move)
+        size = len(exact_json.dumps(move.arguments)) + len(move.result.model_dump_json())
+        self.size += size
+        self._sizes.add(self.team, size)
 
     async def next_order(self) -> Order:
         """Wait for the next order. Cancels the session if it is abandoned."""
@@ -169,7 +209,7 @@ class BrowserPlayer(Agent):
         result = await moves.call(tool, arguments, thinking)
         number = len(self.session.moves) + 1
         seconds = time.monotonic() - began
-        self.session.moves.append(Move(number, tool, arguments, result, seconds))
+        self.session.add(Move(number, tool, arguments, result, seconds))
 
 
 def pictures(move: Move) -> list[ImageContent]:

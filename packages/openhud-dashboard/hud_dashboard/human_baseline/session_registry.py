@@ -17,7 +17,7 @@ from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments
 from hud.trace import Trace, new_id, plain
 from hud_dashboard.human_baseline.jobs import close_job, group_of, next_attempt, open_job
-from hud_dashboard.human_baseline.session import BaselineSession, BrowserPlayer
+from hud_dashboard.human_baseline.session import BaselineSession, BrowserPlayer, MoveSizes
 from hud_platform.environments.registry import Environments
 from hud_platform.store import Store
 from hud_platform.store.ingest import ingest
@@ -67,6 +67,8 @@ class SessionRegistry:
         self.store = store
         self.stopping = stopping
         self._open: dict[str, BaselineSession] = {}
+        self._moves = MoveSizes()
+        self._beginning = asyncio.Lock()
 
     def of_team(self, team: str) -> list[BaselineSession]:
         """Return a team's sessions, oldest first."""
@@ -91,6 +93,12 @@ class SessionRegistry:
         """Start a session for a person and a task, or return the open one.
         Raises `NotFoundError` if the task's environment has no successful build, `OverloadedError` for too many sessions.
         """
+        async with self._beginning:  # Requests at once would each find room.
+            return await self._begin(team, user, taskset, row)
+
+    async def _begin(
+        self, team: str, user: str, taskset: dict[str, Any], row: dict[str, Any]
+    ) -> BaselineSession:
         for session in self.of_person(team, user):
             if (session.taskset["id"], session.slug) == (taskset["id"], row["name"]):
                 return session
@@ -114,7 +122,7 @@ class SessionRegistry:
             attempt=attempt,
             recorder=StoreRecorder(self.store, team),
         )
-        session = BaselineSession(run, team, user, taskset)
+        session = BaselineSession(run, team, user, taskset, self._moves)
         self._open[session.id] = session
         session.task = asyncio.create_task(self._hold(session, environments))
         return session
@@ -160,6 +168,7 @@ class SessionRegistry:
             finally:
                 await warm.close()
                 del self._open[session.id]
+                self._moves.release(session.team, session.size)
                 session.state = "over"
 
     def _environments(self, team: str, task: Task) -> dict[str, Any]:

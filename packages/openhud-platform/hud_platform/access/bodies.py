@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from typing import Any
 
 from hud import exact_json
@@ -21,7 +22,8 @@ INFERENCE = RUNNING = FLEET = 64 << 20
 TRAINING = 512 << 20
 """Maximum size of one body in bytes: without a key, with the scope `read`, `run` (and all inference), and higher scopes."""
 TOGETHER = 1 << 30
-"""Maximum total size of all bodies in memory, in bytes; a single body may always reach its own limit."""
+TOGETHER_OF_TEAM = 512 << 20
+"""Maximum total size of all bodies in memory, in bytes, and of those of one team; a single body may always reach its own limit."""
 
 MOST_CONTAINERS = 2_000_000
 """Maximum number of lists and objects in JSON, those in its texts included: parsed, each takes up to 80 times its bytes."""
@@ -48,13 +50,14 @@ class Bodies:
     def __init__(self, app: App, *, keys: bool) -> None:
         self.app = app
         self.keys = keys
-        self.held = 0
+        self.held: Counter[str] = Counter()
+        """Bytes in memory by team; those of requests without a key under an empty id."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not _has_body(scope) or _is_streamed(scope["path"]):
             await self.app(scope, receive, send)
             return
-        held = _Held(self)
+        held = _Held(self, _team(scope))
         try:
             refusal = await held.read(scope, receive, self._most(scope))
             if refusal is not None:
@@ -64,12 +67,14 @@ class Bodies:
                 return
             await self.app(scope, held.replay(receive), send)
         finally:
-            self.held -= held.size
+            self.held[held.team] -= held.size
+            if not self.held[held.team]:
+                del self.held[held.team]
 
     def _most(self, scope: Scope) -> int:
         if not self.keys:
             return TRAINING
-        who: Identity | None = (scope.get("state") or {}).get("identity")
+        who = _identity(scope)
         if who is None:
             return WITHOUT_KEY
         if is_inference(scope["path"]):
@@ -81,11 +86,22 @@ class Bodies:
         return RUNNING if who.may("run") else READING
 
 
+def _identity(scope: Scope) -> Identity | None:
+    who: Identity | None = (scope.get("state") or {}).get("identity")
+    return who
+
+
+def _team(scope: Scope) -> str:
+    who = _identity(scope)
+    return "" if who is None else who.team_id
+
+
 class _Held:
     """Body of one request."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: Bodies, team: str) -> None:
         self.bodies = bodies
+        self.team = team
         self.size = 0
         self.body = b""
         self.gone = False
@@ -105,10 +121,13 @@ class _Held:
                 return None
             part: bytes = message.get("body", b"")
             self.size += len(part)
-            self.bodies.held += len(part)
+            self.bodies.held[self.team] += len(part)
             if self.size > most:
                 return _too_large(most)
-            if self.bodies.held > TOGETHER and self.bodies.held > self.size:
+            theirs = self.bodies.held[self.team]
+            if (theirs > TOGETHER_OF_TEAM and theirs > self.size) or (
+                self.bodies.held.total() > TOGETHER and self.bodies.held.total() > self.size
+            ):
                 sentence = "The bodies of concurrent requests fill the memory; send this one again."
                 return 503, sentence, {"retry-after": "1"}
             parts.append(part)
