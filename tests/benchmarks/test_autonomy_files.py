@@ -137,6 +137,31 @@ def test_an_archive_with_a_long_header_does_not_hold_the_grader():
     assert states["z.tar.gz"][0] == "file"  # No archive is asked for there.
 
 
+def compared(packed):
+    """The state of an archive, where one with a file `a.txt` is asked for."""
+    tree, wanted = Tree(), Tree()
+    tree.put("x.tar.gz", packed)
+    wanted.archive("x.tar.gz", {"a.txt": "text"})
+    return tree.states(wanted)["x.tar.gz"], wanted.states(wanted)["x.tar.gz"]
+
+
+def test_an_archive_of_many_streams_does_not_hold_the_grader():
+    state, _ = compared(gzip.compress(b"") * 1_000_000)  # A minute, where they are read.
+    assert state[0] == "file"
+    asked = Tree()
+    asked.put("a.txt", "text")
+    packed = asked.packed()
+    state, wanted = compared(gzip.compress(packed[:100]) + gzip.compress(packed[100:]) + bytes(3))
+    assert state == wanted
+
+
+def test_a_link_whose_target_is_the_content_is_no_file():
+    links = Tree()
+    links.link("a.txt", "text")
+    state, wanted = compared(gzip.compress(links.packed()))
+    assert state != wanted
+
+
 @pytest.mark.parametrize("plain", DAMAGED.values(), ids=DAMAGED)
 @pytest.mark.parametrize("broken", [False, True])
 def test_an_archive_of_an_agents_that_cannot_be_read_is_compared_as_a_file(plain, broken):

@@ -397,6 +397,18 @@ async def test_a_grade_keeps_its_reasons():
     }
 
 
+@pytest.mark.parametrize("levels", [240, 900, 50_000, None])
+async def test_reasons_without_an_end_do_not_void_a_grade(levels):
+    """A grader may repeat an answer that it has parsed: `[[[...`."""
+    reason = []
+    if levels is None:
+        reason.append(reason)
+    for _ in range(levels or 0):
+        reason = [reason]
+    graded = await grade_of(EvaluationResult(reward=0.25, info={"parsed": reason}))
+    assert graded["score"] == 0.25
+
+
 async def test_reasons_that_json_cannot_say_are_made_plain():
     frame = await grade_of({"score": 1.0, "info": {"at": datetime.date(2024, 2, 29), "s": {1}}})
     assert json.loads(json.dumps(frame))["info"] == {"at": "2024-02-29", "s": [1]}

@@ -16,6 +16,8 @@ from hud import exact_json
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult
 from hud.trace.json_values import is_writable
 
+_MOST_LEVELS = 200
+"""Deepest nesting of a value that is not written as it is; the rest is left out. It may hold itself."""
 _OPTIONS = (
     exact_json.OPT_NON_STR_KEYS
     | exact_json.OPT_SERIALIZE_NUMPY
@@ -183,17 +185,21 @@ def to_json(value: Any, plain: Callable[[Any], Any] | None = None) -> str:
         return json.dumps(_stringified(value), separators=(",", ":"), default=_plain)
 
 
-def _stringified(value: Any) -> Any:
-    """Return `value` with text keys, as the standard library requires, and valid Unicode."""
+def _stringified(value: Any, level: int = 0) -> Any:
+    """Return `value` with text keys, as the standard library requires, valid Unicode, and no more than `_MOST_LEVELS`."""
     if isinstance(value, str):
         return _readable(value)
+    if level > _MOST_LEVELS:
+        return "(nested too deep)"
     if isinstance(value, dict):
-        return {_readable(str(key)): _stringified(part) for key, part in value.items()}
+        return {_readable(str(key)): _stringified(part, level + 1) for key, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_stringified(part) for part in value]
+        return [_stringified(part, level + 1) for part in value]
     if isinstance(value, int) and not is_writable(value):
         return hex(value)
-    return value if isinstance(value, int | float | None) else _stringified(_plain(value))
+    return (
+        value if isinstance(value, int | float | None) else _stringified(_plain(value), level + 1)
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -22,6 +22,8 @@ _LARGEST_FOLDER = 1 << 26
 """Bytes of files that are read of a folder at most."""
 _LONGEST_HEADER = 512
 """Bytes of an extended header that are read at most."""
+_MOST_STREAMS = 64
+"""Streams of one compressed file that are read."""
 _TYPES = {"file": tarfile.REGTYPE, "folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}
 
 
@@ -179,14 +181,34 @@ def _kind(member: tarfile.TarInfo) -> str:
 
 def _members(data: bytes) -> frozenset[tuple[str, bytes]] | None:
     """Return the files of a compressed archive with their contents; None where it is none, or is too large."""
-    try:
-        with gzip.open(io.BytesIO(data)) as file:
-            plain = file.read(_LARGEST + 1)
-        if len(plain) > _LARGEST:
-            return None
-        tree = Tree.unpacked(plain, _LARGEST)
-    except (OSError, EOFError, tarfile.TarError, zlib.error):
+    plain = _decompressed(data)
+    if plain is None:
         return None
-    return frozenset(
-        (path, member.content) for path, member in tree.items() if member.kind != "folder"
-    )
+    try:
+        tree = Tree.unpacked(plain, _LARGEST)
+    except tarfile.TarError:
+        return None
+    files = {path: member for path, member in tree.items() if member.kind != "folder"}
+    if any(member.kind != "file" for member in files.values()):
+        return None  # A link's target is no content.
+    return frozenset((path, member.content) for path, member in files.items())
+
+
+def _decompressed(data: bytes) -> bytes | None:
+    """Return the content of a gzip file; None where it is none, is larger than `_LARGEST`, or has too many streams.
+
+    A file of empty streams takes long for its size.
+    """
+    plain = b""
+    for _ in range(_MOST_STREAMS):
+        stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            plain += stream.decompress(data, _LARGEST + 1 - len(plain))
+        except zlib.error:
+            return None
+        if not stream.eof or len(plain) > _LARGEST:
+            return None
+        data = stream.unused_data.lstrip(b"\0")
+        if not data:
+            return plain
+    return None
