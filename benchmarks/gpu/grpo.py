@@ -29,6 +29,7 @@ from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.step_meter import TRANSIENT
+from hud.engine.memory.one_gpu import training_bytes
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import save_decoder
 from hud.engine.sample.cache_budget import budget_of
@@ -36,7 +37,6 @@ from hud.engine.sample.request import SampledTurn
 from hud.engine.sample.sampler import Sampler
 from hud.learning.datums import Datum
 from hud.trace import SamplingParams
-from hud.train.planning.one_gpu import training_bytes
 from hud_platform.models.records import ModelConfig
 
 

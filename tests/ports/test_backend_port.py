@@ -11,11 +11,11 @@ from tests.train.test_distillation import joined
 
 from hud import Environment, Taskset, TrainingClient
 from hud.client import connect, disconnect
+from hud.engine.backends.registered import backend_named
 from hud.engine.pretrained import load_decoder
 from hud.engine.tiny_model import create_tiny
 from hud.errors import NotFoundError, UsageError
 from hud.learning.datums import sampled_turns
-from hud.train.backends.registered import backend_named
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train
 
@@ -23,7 +23,7 @@ CODE = '''
 from pathlib import Path
 
 from hud.errors import NotFoundError
-from hud.train.backends.backend import Backend, Connection, OfferedModel, OpenModel
+from hud.engine.backends.backend import Backend, Connection, OfferedModel, OpenModel
 
 
 class Shelf(Backend):
@@ -229,7 +229,7 @@ def test_every_backend_stores_plain_settings_and_refuses_those_of_others(shelf, 
 def test_no_backend_of_this_distribution_loads_torch():
     code = (
         "import sys\n"
-        "from hud.train.backends.registered import GROUP, backend_named\n"
+        "from hud.engine.backends.registered import GROUP, backend_named\n"
         "from hud.plugs import plugs\n"
         "for name in plugs(GROUP): backend_named(name)\n"
         "assert 'torch' not in sys.modules"

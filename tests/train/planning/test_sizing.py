@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.errors import UsageError
-from hud.train.planning.memory import (
+from hud.engine.memory.model_shapes import GIB, MACHINES, SHAPES, Machine
+from hud.engine.memory.trainer_memory import (
     TRAININGS,
     activation_bytes,
     bytes_a_parameter,
     trainer_gpus,
     trainer_memory,
 )
-from hud.train.planning.model_shapes import GIB, MACHINES, SHAPES, Machine
+from hud.errors import UsageError
 from hud.train.planning.preemption import (
     Preemption,
     environments_lost,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hud.train.backends.sampling_servers import SamplingServers, ServedPolicy, ServerSampler
+from hud.engine.backends.sampling_servers import SamplingServers, ServedPolicy, ServerSampler
 from hud_integrations.vllm.publication import Publisher
 from hud_integrations.vllm.sampler import VllmSampler
 from hud_integrations.vllm.server_settings import Servers

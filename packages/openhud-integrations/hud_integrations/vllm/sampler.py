@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from hud.engine.backends.sampling_servers import ServerSampler
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
-from hud.train.backends.sampling_servers import ServerSampler
 from hud_integrations.vllm.completion import Piece, WeightSpan, completion_body
 from hud_integrations.vllm.publication import Publication, Publisher, name_of
 from hud_integrations.vllm.replica import Replica

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud.durable_files import make_folder
+from hud.engine.backends.backend import BackendModel, Connection, OpenModel
+from hud.engine.backends.registered import backend_named
 from hud.engine.policy import Policy
 from hud.engine.trainer import Trainer
 from hud.errors import PlatformError, UsageError
 from hud.learning.datums import Datum
 from hud.trace import new_id
-from hud.train.backends.backend import BackendModel, Connection, OpenModel
-from hud.train.backends.registered import backend_named
 from hud_platform.access.secrets import Secrets
 from hud_platform.models.checkpoint_files import SAMPLER
 from hud_platform.models.records import BackendConfig, ModelRecord

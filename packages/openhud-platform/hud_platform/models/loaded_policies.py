@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hud.engine.backends.sampling_servers import ServerSampler
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.lora import attach, load_adapter, lora_parameters
 from hud.engine.models.precision import computing_type
@@ -25,7 +26,6 @@ from hud.engine.models.routing import SampledRoutes
 from hud.engine.policy import Policy
 from hud.engine.sample.shared_base import SharedBases
 from hud.errors import OverloadedError
-from hud.train.backends.sampling_servers import ServerSampler
 from hud_platform.models.backend_models import BackendModels
 from hud_platform.models.checkpoint_files import SAMPLER
 from hud_platform.models.model_export import export_weights

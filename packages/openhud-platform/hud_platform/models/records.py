@@ -76,7 +76,7 @@ class VllmConfig(BaseModel, extra="forbid"):
 
 
 class BackendConfig(BaseModel, extra="forbid"):
-    """Training backend that samples and trains a model (`hud.train.backends`)."""
+    """Training backend that samples and trains a model (`hud.engine.backends`)."""
 
     name: str = Field(min_length=1, max_length=100)
     """Name of its entry point."""

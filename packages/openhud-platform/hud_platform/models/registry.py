@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.durable_files import flush_tree, make_folder
+from hud.engine.backends.backend import OfferedModel
 from hud.engine.config import DecoderConfig
 from hud.engine.model_files.formats import ModelFileFormat, format_of, is_named_as_file
 from hud.engine.model_files.named_models import NAMED_MODELS, fetch
@@ -24,7 +25,6 @@ from hud.engine.sample.options import OPTIONS
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.trace import new_id, plain
-from hud.train.backends.backend import OfferedModel
 from hud_platform.access.secrets import Secrets
 from hud_platform.models.checkpoint_tree import CLIENT_NAMES, Tree, is_named
 from hud_platform.models.model_lease import Leases

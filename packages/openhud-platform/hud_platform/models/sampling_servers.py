@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hud.engine.backends.registered import servers_named
+from hud.engine.backends.sampling_servers import ServedPolicy
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.errors import UsageError
-from hud.train.backends.registered import servers_named
-from hud.train.backends.sampling_servers import ServedPolicy
 from hud_platform.access.secrets import Secrets
 from hud_platform.models.records import ModelRecord, VllmConfig
 from hud_platform.store.tables import LOCAL_TEAM

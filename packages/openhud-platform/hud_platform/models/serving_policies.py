@@ -17,13 +17,13 @@ from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.scoring import scored_by
 from hud.engine.learn.step_meter import TRANSIENT
 from hud.engine.lora import DEFAULT_TARGETS, LoraConfig, load_adapter, lora_parameters
+from hud.engine.memory.one_gpu import training_bytes
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_weights
 from hud.engine.sample.cache_budget import budget_of
 from hud.engine.sample.options import SamplerOptions
 from hud.engine.trainer import Trainer
 from hud.learning.datums import Datum
-from hud.train.planning.one_gpu import training_bytes
 from hud_platform.models.records import ModelConfig, ModelRecord, Weights
 
 

@@ -23,12 +23,12 @@ from pydantic import BaseModel, Field, field_validator
 from hud import exact_json
 from hud.client.contributor import HEADER, read_contributor
 from hud.engine.config import DecoderConfig
+from hud.engine.memory.tower import tower_of
 from hud.engine.model_files.formats import format_named
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.inference.dialects.registry import provider_dialect
 from hud.learning.training_calls import RateRequest
 from hud.trace import dashed
-from hud.train.planning.tower import tower_of
 from hud_platform.access.secrets import Secrets
 from hud_platform.dependencies import (
     ADMIN,

@@ -2,7 +2,7 @@
 
 A trainer belongs to the weights of one model. Calls come one at a time, from one thread; the caller pauses sampling while
 `optim_step` or `load_state_dict` changes the weights. Implementations: `learn.local_trainer.LocalTrainer` in one process,
-`learn.distributed.DistributedTrainer` over FSDP2 ranks, and those of training backends (`hud.train.backends`).
+`learn.distributed.DistributedTrainer` over FSDP2 ranks, and those of training backends (`hud.engine.backends`).
 `tests/ports/test_trainer_port.py` is their conformance suite.
 """
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from hud.client import Client, connect
 from hud.client.contributor import Contributor
+from hud.engine.backends.registered import PLATFORM
 from hud.errors import UsageError
 from hud.learning import training_calls as calls
 from hud.learning.training_calls import Call
@@ -41,7 +42,7 @@ from hud.learning.wire_types import (
     TrainInput,
 )
 from hud.trace import plain
-from hud.train.backends.registered import PLATFORM, model_on
+from hud.train.backends.backend_models import model_on
 from hud.train.custom_loss import CustomLoss, checked_loss
 from hud.train.inputs import (
     TrainingInputs,

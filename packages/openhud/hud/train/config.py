@@ -16,12 +16,12 @@ from pydantic import (
 )
 
 from hud.agents.context_window import ContextPolicy, check_compaction
+from hud.engine.backends.registered import PLATFORM, backend_named
 from hud.errors import UsageError
 from hud.learning.losses.config import parse_loss
 from hud.learning.wire_types import MOST_DATUMS, AdvantageOptions, FailedRuns
 from hud.review.judge_method import Method
 from hud.trace import ReasoningEffort
-from hud.train.backends.registered import PLATFORM, backend_named
 from hud.train.monitoring.alarms import Bands
 from hud.train.run_settings import RunSettings
 

@@ -18,13 +18,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from hud.client import connect
+from hud.engine.backends.registered import PLATFORM
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
+from hud.train.backends.backend_models import model_on
 from hud.train.backends.engine_process import engine_process
-from hud.train.backends.registered import PLATFORM, model_on
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.learner import Learner
 from hud.train.monitoring.guard import Guard, Pause

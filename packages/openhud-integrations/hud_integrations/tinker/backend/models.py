@@ -9,6 +9,7 @@ from typing import Any
 
 import pydantic
 
+from hud.engine.backends.backend import BackendModel, Connection, OpenModel
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.learn.scoring import check_servable, with_listed
@@ -16,7 +17,6 @@ from hud.engine.policy import Policy
 from hud.engine.trainer import Trainer
 from hud.errors import UsageError
 from hud.learning.datums import Datum
-from hud.train.backends.backend import BackendModel, Connection, OpenModel
 from hud_integrations.tinker.backend.connection import KEY, TinkerService
 from hud_integrations.tinker.backend.sampler import TinkerSampler
 from hud_integrations.tinker.backend.trainer import TinkerTrainer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hud.train.backends.backend import Backend, Connection, OfferedModel, Secret
+from hud.engine.backends.backend import Backend, Connection, OfferedModel, Secret
 
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hud.cli.output import Column, header, row, wrapped
-from hud.train.planning.memory import TRAININGS, Training, trainer_gpus
-from hud.train.planning.model_shapes import GIB, SHAPES
+from hud.engine.memory.model_shapes import GIB, SHAPES
+from hud.engine.memory.trainer_memory import TRAININGS, Training, trainer_gpus
 from hud.train.planning.preemption import HOUR
 from hud.train.planning.prices import Hour, Prices
 from hud.train.planning.published_fleet import PUBLISHED_GPU, comparison

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.cli.output import Column, row, wrapped
-from hud.train.planning.memory import Training
-from hud.train.planning.model_shapes import GIB, Machine
+from hud.engine.memory.model_shapes import GIB, Machine
+from hud.engine.memory.trainer_memory import Training
 
 if TYPE_CHECKING:
     from hud.engine.config import DecoderConfig
+    from hud.engine.memory.one_gpu import SharedGpu
+    from hud.engine.memory.tower import Tower
     from hud.train.config import TrainConfig
     from hud.train.planning.default_rates import DefaultRates
-    from hud.train.planning.one_gpu import SharedGpu
-    from hud.train.planning.tower import Tower
 
 COLUMNS = (Column("memory of one GPU", 44, right=False), Column("GiB", 7))
 FOLDER = {
@@ -43,7 +43,7 @@ async def plan_of(
 
     Raises `NotFoundError` for neither, and `UsageError` for a model without weights here.
     """
-    from hud.train.planning.one_gpu import shared_gpu
+    from hud.engine.memory.one_gpu import shared_gpu
 
     config, tower, settings = await _described(model)
     settings = {**settings, **({} if training is None else _TRAINED[training])}
@@ -68,7 +68,7 @@ async def _described(model: str) -> tuple[DecoderConfig, Tower | None, dict[str,
     from hud.cli.platform_requests import model_path
     from hud.client import connect
     from hud.engine.config import DecoderConfig
-    from hud.train.planning.tower import Tower, tower_of
+    from hud.engine.memory.tower import Tower, tower_of
 
     folder = Path(model)
     if _is_folder(model):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hud.train.planning.memory import TRAININGS
-from hud.train.planning.model_shapes import MACHINES
+from hud.engine.memory.model_shapes import MACHINES
+from hud.engine.memory.trainer_memory import TRAININGS
 from hud.train.planning.preemption import Preemption
 
 if TYPE_CHECKING:
-    from hud.train.planning.model_shapes import Machine
+    from hud.engine.memory.model_shapes import Machine
     from hud.train.planning.speed import Work
 
 POSITIVE = click.FloatRange(0, min_open=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hud.cli.output import Column, row, wrapped
 from hud.cli.training.memory_table import plan_of
+from hud.engine.memory.model_shapes import GIB, Machine
 from hud.errors import UsageError
-from hud.train.planning.model_shapes import GIB, Machine
 
 if TYPE_CHECKING:
     from hud.train.config import SubagentConfig, TrainConfig

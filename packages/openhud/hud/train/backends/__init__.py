@@ -1,1 +1,1 @@
-"""Training backends: services other than the platform that sample and train models, joined by entry points."""
+"""Places of a training run's computation: the process of the engine, or a training backend's service."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from hud.client import Client
-from hud.train.backends.registered import PLATFORM
+from hud.engine.backends.registered import PLATFORM
 
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hud.train.planning.memory import TRAININGS, bytes_a_parameter, trainer_gpus
-from hud.train.planning.model_shapes import GIB, SHAPES, Machine
+from hud.engine.memory.model_shapes import GIB, SHAPES, Machine
+from hud.engine.memory.trainer_memory import TRAININGS, bytes_a_parameter, trainer_gpus
 from hud.train.planning.sizing import LEAST_SAMPLERS, CpuNode, Fleet, Plan
 from hud.train.planning.speed import Work
 from hud.train.planning.transfers import GIGA

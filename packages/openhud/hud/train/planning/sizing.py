@@ -12,15 +12,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from hud.errors import UsageError
-from hud.train.planning.memory import (
+from hud.engine.memory.model_shapes import Machine, ModelShape
+from hud.engine.memory.trainer_memory import (
     TrainerMemory,
     Training,
     kv_room,
     trainer_gpus,
     trainer_memory,
 )
-from hud.train.planning.model_shapes import Machine, ModelShape
+from hud.errors import UsageError
 from hud.train.planning.preemption import (
     HOUR,
     Preemption,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hud.train.planning.memory import Training
-from hud.train.planning.model_shapes import Machine, ModelShape
+from hud.engine.memory.model_shapes import Machine, ModelShape
+from hud.engine.memory.trainer_memory import Training
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hud.engine.memory.one_gpu import SharedGpu
 from hud.engine.sample.cache_budget import PLANNED_LEAST
-from hud.train.planning.one_gpu import SharedGpu
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hud.train.planning.memory import Training
-from hud.train.planning.model_shapes import FP32, ModelShape
+from hud.engine.memory.model_shapes import FP32, ModelShape
+from hud.engine.memory.trainer_memory import Training
 
 GIGA = 1e9
 

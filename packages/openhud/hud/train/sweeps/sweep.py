@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hud.client import Client, connect
+from hud.engine.backends.registered import PLATFORM
 from hud.errors import UsageError
 from hud.eval.scheduler import StopSignal
-from hud.train.backends.registered import PLATFORM
 from hud.train.loop import TrainReport, train
 from hud.train.monitoring.command_record import CommandRecord
 from hud.train.monitoring.progress import Reporter, Score

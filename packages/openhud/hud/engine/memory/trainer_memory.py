@@ -17,8 +17,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from hud.engine.memory.model_shapes import BF16, FP32, Machine, ModelShape
 from hud.errors import UsageError
-from hud.train.planning.model_shapes import BF16, FP32, Machine, ModelShape
 
 Training = Literal["full", "8bit", "offload", "lora"]
 """`full`: every weight, with fp32 moments. `8bit`: with `optimizer_states="8bit"`. `offload`: with `offload_optimizer`. `lora`: an

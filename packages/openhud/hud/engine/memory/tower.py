@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hud.engine.config import DecoderConfig
+from hud.engine.memory.model_shapes import FP32
 from hud.errors import UsageError
-from hud.train.planning.model_shapes import FP32
 
 
 @dataclass(frozen=True)

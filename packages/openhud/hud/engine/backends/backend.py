@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from hud.engine.policy import Policy
     from hud.engine.trainer import Trainer
     from hud.learning.datums import Datum
-    from hud.train.config import TrainConfig
 
 Secret = Callable[[str], str | None]
 """Returns a key of the model's team by the name of its variable (`hud set NAME=...`); None where it is not set."""
@@ -93,8 +92,8 @@ class Backend(ABC):
         """Return the settings of a new model on a base model, from the client's environment variables. They are stored as JSON."""
 
     @abstractmethod
-    def refusal(self, config: TrainConfig) -> str | None:
-        """Return what of a configuration the backend cannot follow, as `temperature other than 1`; None: it follows all."""
+    def refusal(self, config: Any) -> str | None:
+        """Return what of a `hud.train.TrainConfig` the backend cannot follow, as `temperature other than 1`; None: it follows all."""
 
     @abstractmethod
     def offered(self, settings: Mapping[str, Any], secret: Secret) -> OfferedModel:

@@ -16,20 +16,20 @@ from hud.engine.learn.memory_advice import training_remedies
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.training_pass import LOGITS_AT_ONCE
-from hud.engine.models.reference_decoder import ReferenceDecoder
-from hud.engine.sample.cache_budget import PLANNED_LEAST
-from hud.engine.sample.kv_cache import CacheSize, most_bytes
-from hud.engine.sample.options import most_slots, slots_within
-from hud.errors import UsageError
-from hud.train.planning.memory import (
+from hud.engine.memory.model_shapes import Machine, ModelShape
+from hud.engine.memory.tower import Tower
+from hud.engine.memory.trainer_memory import (
     PASS_TOKENS,
     TrainerMemory,
     Training,
     trainer_memory,
     with_adapter,
 )
-from hud.train.planning.model_shapes import Machine, ModelShape
-from hud.train.planning.tower import Tower
+from hud.engine.models.reference_decoder import ReferenceDecoder
+from hud.engine.sample.cache_budget import PLANNED_LEAST
+from hud.engine.sample.kv_cache import CacheSize, most_bytes
+from hud.engine.sample.options import most_slots, slots_within
+from hud.errors import UsageError
 
 LOGIT_BYTES = 10
 """Bytes of a logit in the backward pass: its probability and its gradient in fp32, and that in bf16."""

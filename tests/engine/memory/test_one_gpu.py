@@ -4,10 +4,10 @@ import pytest
 from tests.engine.picture_folders import write_folder
 
 from hud.engine.config import DecoderConfig
+from hud.engine.memory.model_shapes import GIB, MACHINES
+from hud.engine.memory.one_gpu import shape_of, shared_gpu
+from hud.engine.memory.tower import tower_of
 from hud.errors import UsageError
-from hud.train.planning.model_shapes import GIB, MACHINES
-from hud.train.planning.one_gpu import shape_of, shared_gpu
-from hud.train.planning.tower import tower_of
 
 QWEN3 = {
     "architectures": ["Qwen3ForCausalLM"],

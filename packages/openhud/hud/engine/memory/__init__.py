@@ -1,0 +1,1 @@
+"""Memory of training and sampling: bytes of weights, states, activations and caches, from a model's dimensions."""
