@@ -27,10 +27,10 @@ import numpy as np
 from hud import Environment
 from hud.client import connect, disconnect
 from hud.eval import Taskset
+from hud.eval.results.held_out_scores import Change
 from hud.train.config import TrainConfig
 from hud.train.loop import TrainReport, train
 from hud.train.monitoring.guard import guard_record
-from hud.train.monitoring.progress import Change
 from hud.train.monitoring.trends import change_of
 
 RECORD = Path(__file__).resolve().with_name("guard.json")

@@ -16,9 +16,10 @@ from gain_tables import PAGE
 from hud import Taskset
 from hud.client import connect
 from hud.eval import StopSignal
+from hud.eval.results.held_out_scores import Score
 from hud.train.config import TrainConfig
 from hud.train.loop import TrainReport, train
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 from page_tables import write_table
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hud.cli.main import run as hud
+from hud.eval.results.held_out_scores import Score
 from hud.eval.results.intervals import with_interval
 from hud.train.loop import TrainReport
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 
 BARS = "▁▂▃▄▅▆▇█"
 EVERY = 100

@@ -30,9 +30,9 @@ from hud.cli.main import report as explain
 from hud.cli.training.panel import Lines
 from hud.client import connect
 from hud.eval import Job, StopSignal
+from hud.eval.results.held_out_scores import Score
 from hud.eval.results.intervals import with_interval
 from hud.exchange.supervision import conversation_of
-from hud.train.monitoring.progress import Score
 from hud.train.recipe import Stage, StageReport, follow, load_recipe
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.supervised_run import warm_up

@@ -7,8 +7,8 @@ import socket
 import pytest
 from tests.dashboard.conftest import browse, sign_in
 
+from hud.eval.results.held_out_scores import Score, scores_of
 from hud.train.monitoring.alarms import Bands, alarms
-from hud.train.monitoring.progress import Score, scores_of
 from hud_dashboard.launching.launch_request import launched_config
 from hud_dashboard.pages.train_form import config_of, fields
 from hud_platform.access.teams import Teams

@@ -9,7 +9,7 @@ from tests.dashboard.recorded import record
 from tests.dashboard.test_search import step_line
 from tests.dashboard.test_train import make_model, record_run, score
 
-from hud.train.monitoring.progress import Score
+from hud.eval.results.held_out_scores import Score
 from hud_dashboard.pages.train_curves import charts
 from hud_platform.access.teams import Teams
 from hud_platform.store import tables

@@ -2,8 +2,8 @@
 
 import pytest
 
+from hud.eval.results.held_out_scores import Score
 from hud.train.monitoring.plots import draw_curves, is_rounding
-from hud.train.monitoring.progress import Score
 
 
 @pytest.mark.parametrize(

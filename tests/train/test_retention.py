@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
+from hud.eval.results.held_out_scores import Score
 from hud.train.checkpoint_retention import retention_of
 from hud.train.config import make_config
-from hud.train.monitoring.progress import Score
 
 
 def config(**values):

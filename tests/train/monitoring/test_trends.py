@@ -6,8 +6,8 @@ from benchmarks.guard_false_alarms import CRASH, alarmed, changes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud.eval.results.held_out_scores import scores_of
 from hud.train.monitoring.alarms import alarms, guarded_alarms
-from hud.train.monitoring.progress import scores_of
 from hud.train.monitoring.trends import (
     GroupMean,
     between,

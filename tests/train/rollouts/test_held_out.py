@@ -9,10 +9,11 @@ from hud.benchmarks import benchmark
 from hud.client import connect, disconnect
 from hud.errors import NotFoundError, UsageError
 from hud.eval import StopSignal, Taskset
+from hud.eval.results.held_out_scores import scores_of
 from hud.train.config import TrainConfig, load_config
 from hud.train.loop import train
 from hud.train.monitoring.evaluations import evaluation_lines
-from hud.train.monitoring.progress import Reporter, score_key, scores_of
+from hud.train.monitoring.progress import Reporter, score_key
 from hud.train.rollouts.held_out import HeldOut, held_out_sets
 
 env = Environment("letters")

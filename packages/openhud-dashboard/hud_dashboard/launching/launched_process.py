@@ -20,8 +20,9 @@ from typing import Any
 from hud import exact_json, settings
 from hud.errors import HudError
 from hud.eval import HostedRuntime, StopSignal, Taskset
+from hud.eval.results.held_out_scores import Score
 from hud.eval.tasksets.synchronization import task_of
-from hud.train.monitoring.progress import Phase, Reporter, Score
+from hud.train.monitoring.progress import Phase, Reporter
 from hud.train.rollouts.runtimes import POLL_SECONDS
 
 PROGRESS_SECONDS = 0.4

@@ -12,11 +12,11 @@ from fastapi.responses import Response
 
 from hud import exact_json
 from hud.errors import NotFoundError
+from hud.eval.results.held_out_scores import scores_of
 from hud.processes.presence import is_gone
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.evaluations import evaluation_lines
 from hud.train.monitoring.guard import guard_record
-from hud.train.monitoring.progress import scores_of
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.launching.launch_request import Launching
 from hud_dashboard.launching.launcher import Launch

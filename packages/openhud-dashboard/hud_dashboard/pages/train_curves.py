@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hud.eval.results.held_out_scores import Score, SetScore
 from hud.train.monitoring.loss_metrics import HELD_OUT_LOSS, loss_per_token
 from hud.train.monitoring.plots import is_rounding, smoothed
-from hud.train.monitoring.progress import Score, SetScore
 
 Metrics = Mapping[str, float]
 Value = Callable[[Metrics], float | None]

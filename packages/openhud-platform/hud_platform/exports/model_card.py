@@ -12,7 +12,7 @@ from typing import Any
 import hud
 from hud.engine.model_files.named_models import NAMED_MODELS
 from hud.errors import HudError, NotFoundError
-from hud.train.monitoring.progress import Score, scores_of
+from hud.eval.results.held_out_scores import Score, scores_of
 from hud_platform.gateway.chat_formats import format_of
 from hud_platform.models.records import CheckpointRecord, ModelRecord
 from hud_platform.models.registry import Registry

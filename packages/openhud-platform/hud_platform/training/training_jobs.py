@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
-from hud.train.monitoring.progress import scores_of
+from hud.eval.results.held_out_scores import scores_of
 from hud_platform.store import Store, tables
 from hud_platform.store.job_status import statuses
 from hud_platform.store.job_sums import sums_of

@@ -10,7 +10,7 @@ from hud.client import Client
 from hud.train.monitoring.loss_metrics import held_out_losses
 
 if TYPE_CHECKING:
-    from hud.train.monitoring.progress import Score
+    from hud.eval.results.held_out_scores import Score
     from hud.train.run_settings import RunSettings
 
 

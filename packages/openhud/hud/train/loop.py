@@ -21,6 +21,7 @@ from hud.client import connect
 from hud.engine.backends.registered import PLATFORM
 from hud.errors import UsageError
 from hud.eval.job import Job
+from hud.eval.results.held_out_scores import Score
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
@@ -30,7 +31,7 @@ from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.learner import Learner
 from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 from hud.train.monitoring.step_profile import VIEWERS, check_profile, profiled, span
 from hud.train.monitoring.trackers import with_trackers
 from hud.train.planning.default_rates import default_rates

@@ -19,9 +19,10 @@ from hud import settings
 from hud.client import Client, connect
 from hud.durable_files import read_object, write_file
 from hud.errors import NotFoundError, UsageError
+from hud.eval.results.held_out_scores import SCORE, Score, scores_of
 from hud.train.config import SubagentConfig, TrainConfig, make_config, read_toml
 from hud.train.loop import TrainReport, train
-from hud.train.monitoring.progress import SCORE, Reporter, Score, scores_of
+from hud.train.monitoring.progress import Reporter
 from hud.train.rollouts.scoring import score
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from hud.client import Client
 from hud.client.contributor import Contributor
 from hud.durable_files import append_lines
 from hud.errors import StoreError
+from hud.eval.results.held_out_scores import Score, scores_of
 from hud.learning.wire_types import DiscardedGradient
 from hud.train.client import TrainingClient
 from hud.train.monitoring.evaluations import evaluation_lines
 from hud.train.monitoring.guard import GuardRecord, guard_record, refuse_paused
-from hud.train.monitoring.progress import Score, scores_of
 from hud.train.rollouts.curriculum import PlayedGroup, played_groups
 from hud.train.run_settings import RunSettings
 

@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hud.cli.output import Column, about, console, count, header, number, row, seconds
+from hud.eval.results.held_out_scores import Score
 from hud.eval.results.intervals import bounds, with_interval
 from hud.train.monitoring.loss_metrics import loss_per_token
-from hud.train.monitoring.progress import Phase, Reporter, Score
+from hud.train.monitoring.progress import Phase, Reporter
 
 if TYPE_CHECKING:
     from hud.eval import StopSignal

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 
 from hud.cli.output import number
+from hud.eval.results.held_out_scores import Score
 from hud.eval.results.intervals import with_interval
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 
 
 class Notes(Reporter):

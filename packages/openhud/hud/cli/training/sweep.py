@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from hud.cli.command_line import pairs
 from hud.cli.main import INTERRUPTED
 from hud.cli.output import console, count, lines_of, number, print_json, seconds
+from hud.eval.results.held_out_scores import Score
 from hud.eval.results.intervals import with_interval
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 
 if TYPE_CHECKING:
     from hud.train.run_settings import RunSettings

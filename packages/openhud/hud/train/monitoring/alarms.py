@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from statistics import fmean, median
 from typing import Any, Literal
 
+from hud.eval.results.held_out_scores import Score
 from hud.eval.results.intervals import with_interval
 from hud.train.monitoring.loss_metrics import HELD_OUT_LOSS, INITIAL_LOSS, loss_per_token
-from hud.train.monitoring.progress import Score
 from hud.train.monitoring.reward_changes import (
     WIDTH,
     Steps,

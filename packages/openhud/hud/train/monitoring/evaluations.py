@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from hud.train.monitoring.progress import Score, score_key
+from hud.eval.results.held_out_scores import Score
+from hud.train.monitoring.progress import score_key
 
 _OF_STEPS = {
     "grpo_reward_mean": ("rollout_reward:mean",),

@@ -13,8 +13,9 @@ from hud.errors import UsageError
 from hud.train.monitoring.alarms import COMPONENT, Alarm, Bands, guarded_alarms
 
 if TYPE_CHECKING:
+    from hud.eval.results.held_out_scores import Score
     from hud.eval.run import Run
-    from hud.train.monitoring.progress import Reporter, Score
+    from hud.train.monitoring.progress import Reporter
     from hud.train.run_journal import TrainingRun
     from hud.train.run_settings import RunSettings
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hud.eval.results.held_out_scores import Score
 from hud.train.monitoring.loss_metrics import held_out_losses, loss_per_token
-from hud.train.monitoring.progress import Score
 
 _ROUNDING = {"kl": 1e-7, "gap": 2e-5}
 """Largest KL (k3) and logprob gap, in nats, that come of float32 alone at the weights that sampled."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hud.errors import UsageError
+from hud.eval.results.held_out_scores import Score
 from hud.plugs import load_all
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 from hud.train.run_settings import RunSettings
 
 

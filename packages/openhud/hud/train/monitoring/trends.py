@@ -8,9 +8,9 @@ from itertools import pairwise, takewhile
 from math import sqrt
 from statistics import fmean, stdev, variance
 
+from hud.eval.results.held_out_scores import Change
 from hud.eval.results.intervals import student, with_interval
 from hud.eval.results.paired_differences import FEWEST_TASKS, SIGNIFICANCE
-from hud.train.monitoring.progress import Change
 
 CHANGE_LEVEL = 0.02
 """Significance level of a held-out change. Held-out scores are tested many times in a run: 5% would be too high."""

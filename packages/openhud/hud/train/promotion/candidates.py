@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hud.environment import Task
+    from hud.eval.results.held_out_scores import Score
     from hud.train.config import TrainConfig
-    from hud.train.monitoring.progress import Reporter, Score
+    from hud.train.monitoring.progress import Reporter
 
 
 async def _open_candidate(client: Client, config: TrainConfig, *, fresh: bool) -> TrainConfig:

@@ -10,7 +10,7 @@ from hud.train.prompt_search.candidates import Candidate
 
 if TYPE_CHECKING:
     from hud.client import Client
-    from hud.train.monitoring.progress import Score
+    from hud.eval.results.held_out_scores import Score
     from hud.train.prompt_search.config import PromptSearchConfig
 
 KIND = "prompt search"

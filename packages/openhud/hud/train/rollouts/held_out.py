@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from hud.client import Client
 from hud.environment.templates.task_identity import TaskIdentity, TaskIndex
 from hud.errors import UsageError
+from hud.eval.results.held_out_scores import Score, SetScore
 from hud.eval.results.intervals import clustered_interval
 from hud.eval.results.paired_differences import rewards_by_attempt
 from hud.eval.tasksets.taskset import Taskset
-from hud.train.monitoring.progress import Score, SetScore
 from hud.train.monitoring.trends import change_of, recent_change_of
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ from hud.agents import Agent
 from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
+from hud.eval.results.held_out_scores import Score
 from hud.eval.run import Run
 from hud.eval.scheduler import StopSignal, check_limits, plan, run_planned
 from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
 from hud.review.judge_forms import open_judge
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.held_out import HeldOut

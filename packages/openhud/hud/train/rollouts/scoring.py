@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from hud.client import connect
 from hud.errors import UsageError
+from hud.eval.results.held_out_scores import Score
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.inference.models import chat_model
 from hud.train.config import TrainConfig
-from hud.train.monitoring.progress import Score
 from hud.train.rollouts.held_out import HeldOut, held_out_sets
 from hud.train.rollouts.sampling import Rollouts
 

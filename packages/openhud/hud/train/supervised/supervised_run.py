@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client, connect
 from hud.errors import UsageError
+from hud.eval.results.held_out_scores import Score
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.exchange.file_import import import_file
@@ -27,7 +28,7 @@ from hud.train.learner import Learner
 from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.loss_metrics import INITIAL_LOSS, held_out_losses, loss_per_token
 from hud.train.monitoring.plots import draw_curves
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 from hud.train.monitoring.trackers import with_trackers
 from hud.train.planning.default_rates import default_rates
 from hud.train.rollouts.held_out import HeldOut, held_out_sets, overlap_note

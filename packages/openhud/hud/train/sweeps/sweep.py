@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from hud.client import Client, connect
 from hud.engine.backends.registered import PLATFORM
 from hud.errors import UsageError
+from hud.eval.results.held_out_scores import Score
 from hud.eval.scheduler import StopSignal
 from hud.train.loop import TrainReport, train
 from hud.train.monitoring.command_record import CommandRecord
-from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.progress import Reporter
 from hud.train.rollouts.held_out import HeldOut, held_out_sets, rewards_of_job
 from hud.train.rollouts.sampling import load_tasks
 from hud.train.supervised.supervised_run import SupervisedReport
