@@ -16,6 +16,7 @@ from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.fields import Fields
 from hud_platform.gateway.chat_formats import format_of
 from hud_platform.gateway.local import LocalModel, prompts_of
+from hud_platform.models import weight_sources
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 FOR_EVER = [
@@ -26,6 +27,12 @@ FOR_EVER = [
     "{{ range(99999) | select('in', range(99999) | reverse | list) | list | length }}",
     "{{ ([range(9999) | list] * 9999) | reject('eq', range(9999) | list) | first }}",
 ]
+CALLS = (
+    "{% macro a() %}{{ caller() }}{{ caller() }}{% endmacro %}"
+    + "{% call a() %}" * 28
+    + "x"
+    + "{% endcall %}" * 28
+)
 LARGE = [
     "{{ 'a' * 10**9 }}",
     "{{ messages[0].content * 10**9 }}",
@@ -183,3 +190,25 @@ async def test_a_template_that_takes_long_gets_a_thread_of_its_own(tmp_path, mon
     assert first[0]
     assert first[1] < 0.6
     assert [on_the_loop for on_the_loop, _ in others] == [False, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [FOR_EVER[0], CALLS])
+def test_a_template_that_never_ends_is_refused_when_its_model_is_added(tmp_path, monkeypatch, text):
+    """Each of a dozen conversations that are tried took its ten seconds: adding such a model held a thread for minutes."""
+    folder = shutil.copytree(tiny_folder(), tmp_path / "endless")
+    (folder / "chat_template.jinja").write_text(text)
+    monkeypatch.setattr(weight_sources, "TRIAL_SECONDS", 4.0)
+    rendered, seconds = ChatTemplate.render, []
+
+    def noted(template, **variables):
+        began = thread_time()
+        try:
+            return rendered(template, **variables)
+        finally:
+            seconds.append(thread_time() - began)
+
+    monkeypatch.setattr(ChatTemplate, "render", noted)
+    with pytest.raises(UsageError, match=r"takes longer than 4 s .* another template"):
+        weight_sources.check_folder(folder)
+    assert sum(seconds) < 6

@@ -162,12 +162,17 @@ def located(error: BaseException) -> str:
     """
     if isinstance(error, BaseExceptionGroup):
         return f"{type(error).__name__}: {'; '.join(map(located, error.exceptions[:_MOST_NAMED]))}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
-    where = (own or frames)[-1:]
+    frame = innermost_frame(error)
     text = text_of(error)
     name = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return name + "".join(f" ({_shown(frame.filename)}:{frame.lineno})" for frame in where)
+    return name if frame is None else f"{name} ({_shown(frame.filename)}:{frame.lineno})"
+
+
+def innermost_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the innermost frame of the user's own code, else of a library's, in which an exception was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    return next(reversed(own or frames), None)
 
 
 def text_of(error: BaseException) -> str:

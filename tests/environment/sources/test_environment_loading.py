@@ -101,6 +101,8 @@ def test_what_is_not_there_is_said_so(tmp_path):
         ("def broken(:\n", r"env\.py:1: "),
         ("x = 1\nx.nothing()\n", r"env\.py:2: AttributeError"),
         ("import no_such_neighbour\n", r"env\.py:1: ModuleNotFoundError"),
+        ("import os\nos.environ['NO_SUCH_KEY']\n", r"env\.py:2: KeyError: 'NO_SUCH_KEY'"),
+        ("import json\n\njson.loads('{')\n", r"env\.py:3: JSONDecodeError"),
         ("x = 1\n", "holds no Environment"),
     ],
 )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hud.engine.chat.chat_format import ChatFormat
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")
+TRIAL_SECONDS = 20.0
+"""Processor time of the conversations that are rendered while a model is added."""
 _LONGEST_SHOWN = 200
 """Characters of a path in an error message."""
 
@@ -65,6 +67,7 @@ def check_folder(folder: Path) -> None:
 
 def _read_formats(folder: Path) -> None:
     from hud.engine.chat.chat_format import ChatFormat
+    from hud.engine.chat.template_limits import together
     from hud.engine.chat.tokenizers.tokenizer_file import try_tokenizer
     from hud.engine.config import DecoderConfig
     from hud.engine.foreign.verdicts import exact_path
@@ -76,8 +79,14 @@ def _read_formats(folder: Path) -> None:
         chat_templates(folder)
     except UsageError:  # It may be trained without one; its first turn names the problem.
         return
-    chat = ChatFormat(folder, config)
-    last = max(_first_prompt(chat), default=0)
+    with together(TRIAL_SECONDS) as used_up:
+        chat = ChatFormat(folder, config)
+        last = max(_first_prompt(chat), default=0)
+        if used_up():
+            raise UsageError(
+                f"The chat template of {folder} takes longer than {TRIAL_SECONDS:g} s to render its first conversations. "
+                "Use a model with another template."
+            )
     if last >= config.vocab_size:
         raise UsageError(
             f"The chat template of {folder} writes the token id {last}; the model knows {config.vocab_size} tokens. Use the "

@@ -78,12 +78,14 @@ class _Budget:
         self.characters: float = MOST_CHARACTERS
         self.checks = 0
         self.seconds = seconds
-        self.end = thread_time() + seconds
+        self.end = min(thread_time() + seconds, _rendering.until)
 
 
 class _Rendering(threading.local):
     budget: _Budget
     most_seconds: float = math.inf
+    until: float = math.inf
+    """Processor time of the thread at which every rendering is given up."""
 
 
 class SlowTemplateError(jinja2.TemplateError):
@@ -109,6 +111,17 @@ def at_most(seconds: float) -> Iterator[None]:
         yield
     finally:
         _rendering.most_seconds = before
+
+
+@contextmanager
+def together(seconds: float) -> Iterator[Callable[[], bool]]:
+    """Bound the processor time of the block's renderings in this thread together; yields a function that tells if it is used up."""
+    end = thread_time() + seconds
+    before, _rendering.until = _rendering.until, end
+    try:
+        yield lambda: thread_time() > end
+    finally:
+        _rendering.until = before
 
 
 def charge(characters: float) -> None:

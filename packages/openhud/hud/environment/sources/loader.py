@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -19,7 +18,7 @@ from hud.environment.sources.required_modules import is_required
 from hud.environment.sources.variables import set_variables
 from hud.environment.templates.agent_tool import AgentTool
 from hud.environment.templates.task import Task
-from hud.errors import HudError, NotFoundError, UsageError, text_of
+from hud.errors import HudError, NotFoundError, UsageError, innermost_frame, text_of
 from hud.foreign_code import is_failure
 from hud.plugs import own_packages
 
@@ -83,12 +82,11 @@ def _telling_where(target: str) -> Iterator[None]:
     except BaseException as error:
         if not is_failure(error):
             raise
-        frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if "importlib" not in frame.filename and frame.filename != __file__
-        ]
-        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else target
+        frame = innermost_frame(error)
+        if frame is None or frame.filename == __file__ or "importlib" in frame.filename:
+            where = target
+        else:
+            where = f"{frame.filename}:{frame.lineno}"
         raise UsageError(f"{where}: {type(error).__name__}: {text_of(error)}") from error
 
 
