@@ -220,7 +220,7 @@ ROWS = {
     "tpu": "TPUs",
     "mcp_servers": "MCP servers",
     "os = windows": "Windows",
-    "docker-compose.yaml": "Compose",
+    "docker-compose.yaml": "`docker-compose.yaml`",
     "user": "users",
     "build_timeout_sec": "build_timeout_sec",
     "gpu_types": "gpu_types",

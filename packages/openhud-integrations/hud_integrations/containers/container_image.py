@@ -18,7 +18,7 @@ from hud.eval.runtimes.containers.container_engine import (
 )
 from hud.eval.runtimes.containers.images import check_reference
 from hud_integrations.containers.container_launch import ContainerLaunch
-from hud_integrations.containers.image_config import read_config
+from hud_integrations.containers.image_config import ImageConfig, read_config
 
 _ROOT = ("", "0", "root")
 
@@ -31,6 +31,10 @@ class EngineImage(SandboxImage):
     identifier: str
     workdir: str = "/"
     variables: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+    """User of its processes in place of the image's."""
+    network: str | None = None
+    """Network of another container, as the engine's `run --network` takes it; None: one of its own, without a way out."""
 
     @property
     def shell(self) -> str:
@@ -41,7 +45,7 @@ class EngineImage(SandboxImage):
         return ("/",)
 
     def launch(self, plan: Plan) -> ContainerLaunch:
-        return ContainerLaunch(self.engine, self.identifier, plan)
+        return ContainerLaunch(self.engine, self.identifier, plan, self.user, self.network)
 
 
 def engine_image(reference: str) -> EngineImage:
@@ -49,6 +53,11 @@ def engine_image(reference: str) -> EngineImage:
 
     Raises `InfrastructureFault` where neither answers, and `UsageError` for an image that it has not: none is pulled.
     """
+    return configured_image(reference)[0]
+
+
+def configured_image(reference: str) -> tuple[EngineImage, ImageConfig]:
+    """Return an image and its configuration. Raises as `engine_image` does."""
     check_reference(reference)
     engine = container_engine()
     command = [engine.program, "image", "inspect", "--format", "{{.Id}} {{json .Config}}", reference]  # fmt: skip
@@ -65,4 +74,4 @@ def engine_image(reference: str) -> EngineImage:
     config = read_config(json.loads(text))
     home = "/root" if (config.User or "") in _ROOT else "/"
     variables = {"PATH": SYSTEM_PATH, "HOME": home, "SHELL": "/bin/sh", **config.variables}
-    return EngineImage(engine, identifier, config.WorkingDir or "/", variables)
+    return EngineImage(engine, identifier, config.WorkingDir or "/", variables), config

@@ -41,8 +41,17 @@ class ContainerLaunch(Launch):
 
     seconds = 120.0
 
-    def __init__(self, engine: ContainerEngine, image: str, plan: Plan) -> None:
+    def __init__(
+        self,
+        engine: ContainerEngine,
+        image: str,
+        plan: Plan,
+        as_user: str | None = None,
+        network: str | None = None,
+    ) -> None:
+        """`as_user`: in place of the image's user. `network`: another container's, in place of one of its own."""
         self.engine, self.image, self.plan = engine, image, plan
+        self._as_user, self._network = as_user, network
         self.name = f"hud-{uuid4().hex}"
         self._scratch: ScratchFolder | None = None
 
@@ -75,9 +84,15 @@ class ContainerLaunch(Launch):
                 raise
             control = await self._accepted(listener, self.process)
         path.unlink()
-        _, owner, _ = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))  # fmt: skip
+        self._pid, owner, _ = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))  # fmt: skip
         self.user = owner if os.geteuid() == 0 and owner != 0 else None
         return control
+
+    @property
+    def network(self) -> str:
+        """The started container's network, as another one's `run --network` takes it."""
+        # By its process: podman does not remove a container whose name another one has.
+        return f"ns:/proc/{self._pid}/ns/net" if self.engine.program == "podman" else f"container:{self.name}"  # fmt: skip
 
     async def _accepted(self, listener: socket.socket, process: asyncio.subprocess.Process) -> socket.socket:  # fmt: skip
         """Return the supervisor's connection. Raises `EnvironmentFault` if the engine ends before it."""
@@ -128,8 +143,10 @@ class ContainerLaunch(Launch):
         plan, limits = self.plan, self.plan.limits
         memory = f"{int(limits.memory_mb * MB)}b"
         scratch_size = f"rw,exec,nosuid,nodev,size={int(limits.scratch_mb * MB)}"
-        arguments = ["run", "--rm", "--pull=never", "--name", self.name, "--hostname", HOST_NAME]
-        arguments += ["--network", "none", "--security-opt", "no-new-privileges", "--cap-drop", "ALL"]  # fmt: skip
+        arguments = ["run", "--rm", "--pull=never", "--name", self.name]
+        arguments += ["--network", "none", "--hostname", HOST_NAME] if self._network is None else ["--network", self._network]  # fmt: skip
+        arguments += [] if self._as_user is None else ["--user", self._as_user]
+        arguments += ["--security-opt", "no-new-privileges", "--cap-drop", "ALL"]
         arguments += [f"--cap-add={capability}" for capability in _CAPABILITIES]
         arguments += ["--memory", memory, "--memory-swap", memory, "--cpus", str(limits.processors)]
         arguments += ["--pids-limit", str(int(limits.processes)), "--shm-size", str(int(limits.scratch_mb * MB))]  # fmt: skip

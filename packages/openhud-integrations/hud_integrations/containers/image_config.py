@@ -20,11 +20,14 @@ def _variable(text: str) -> str:
 
 
 class ImageConfig(BaseModel):
-    """Variables, working directory and user."""
+    """Variables, working directory and user; of services, their command and its health check, too."""
 
     Env: list[Annotated[str, AfterValidator(_variable)]] | None = None
     WorkingDir: str | None = None
     User: str | None = None
+    Entrypoint: list[str] | None = None
+    Cmd: list[str] | None = None
+    Healthcheck: dict[str, Any] | None = None
 
     @property
     def variables(self) -> dict[str, str]:

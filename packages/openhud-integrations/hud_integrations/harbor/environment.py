@@ -23,6 +23,7 @@ from hud.eval.runtimes.containers.health_check import HealthCheck
 from hud.graders import EvaluationResult, SubScore
 from hud.graders.command import CommandOutcome
 from hud.trace import ToolCall
+from hud_integrations.containers.compose.compose_image import compose_image
 from hud_integrations.containers.image_build import build_engine_image, build_image
 from hud_integrations.harbor.step_progress import StepProgress, reward_of
 from hud_integrations.harbor.task_folder import (
@@ -70,14 +71,17 @@ class HarborEnvironment(Environment):
         spares: int | None = None,
     ) -> None:
         """`reward_range` bounds what the tests write. `images`: tasks are played in the image of their Dockerfile; `engine`: in
-        containers of it, by docker or podman. `spares` are workspaces that are up before a run needs them.
+        containers of it, by docker or podman, with the services of their Compose file. `spares` are workspaces that are up before
+        a run needs them.
 
         Raises `UsageError` for tasks that need different sandboxes, and for an image that cannot be built.
         """
         super().__init__(name, reward_range=reward_range)
         self.source_file = sys._getframe(1).f_code.co_filename
         folders = [
-            task for task in read_folders(Path(folder), images or engine) if not task.refused
+            task
+            for task in read_folders(Path(folder), images or engine, services=engine)
+            if not task.refused
         ]
         if not folders or len({task.settings for task in folders}) > 1:
             raise UsageError(
@@ -85,8 +89,7 @@ class HarborEnvironment(Environment):
             )
         self._tasks = {task.name: task for task in folders}
         first = folders[0]
-        build = build_engine_image if engine else build_image
-        image = None if first.dockerfile is None else build(first.context, first.dockerfile)
+        image = _image(first, engine=engine)
         for task in folders:
             task.workdir = task.workdir or _workdir_of(image)
         hosts = first.allowed_hosts
@@ -399,6 +402,15 @@ def parse_rewards(name: str, content: bytes) -> dict[str, float]:
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise GraderFault(f"The tests wrote no rewards to {name}, but {content[:200]!r}: {error}.") from None  # fmt: skip
     return rewards
+
+
+def _image(task: TaskFolder, *, engine: bool) -> SandboxImage | None:
+    """Return the image of a task's workspace, built if it is not yet; None: this machine's programs."""
+    if task.dockerfile is None:
+        return None
+    if task.has_services:
+        return compose_image(task.compose_file, build=task.dockerfile or None)
+    return (build_engine_image if engine else build_image)(task.context, task.dockerfile)
 
 
 def _workdir_of(image: SandboxImage | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from hud.environment.workspace.sandbox.mounts import taken
 from hud.errors import UsageError
 from hud.eval.runtimes.containers.health_check import HealthCheck
+from hud_integrations.containers.compose.compose_file import read_compose
 from hud_integrations.containers.dockerfiles.build_context import BuildContext
 from hud_integrations.containers.image_build import bases_are_named
 from hud_integrations.harbor.dockerfile import Copy, Stage, read_dockerfile
@@ -62,7 +63,9 @@ class TaskFolder:
     workdir: str = WORKDIR
     """Its working directory; empty: the image's."""
     dockerfile: str | None = None
-    """Dockerfile of its image; None: it is played with this machine's programs."""
+    """Dockerfile of its image, empty if its Compose file names the image; None: it is played with this machine's programs."""
+    has_services: bool = False
+    """It is played with the services of its Compose file, by docker or podman."""
     copies: list[Copied] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
@@ -91,6 +94,7 @@ class TaskFolder:
             self.allowed_hosts,
             tuple(sorted(self.variables.items())),
             image,
+            self.has_services,
             self.cpus,
             bool(self.steps),  # They have a tool of their own.
         )
@@ -107,6 +111,10 @@ class TaskFolder:
     def context(self) -> Path:
         """The folder of its container."""
         return self.folder / "environment"
+
+    @property
+    def compose_file(self) -> Path:
+        return self.context / "docker-compose.yaml"
 
     @property
     def verifier_seconds(self) -> float:
@@ -145,11 +153,13 @@ class TaskFolder:
         return section if isinstance(section, dict) else {}
 
 
-def read_folder(folder: Path, name: str, images: bool | None = False) -> TaskFolder:
+def read_folder(
+    folder: Path, name: str, images: bool | None = False, *, services: bool = False
+) -> TaskFolder:
     """Read one task. Raises `UsageError` for a file that is missing or cannot be parsed.
 
     `images`: it is played in the image of its Dockerfile, else with this machine's programs; None: in the image if
-    `add_image` named the Dockerfile's bases.
+    `add_image` named the Dockerfile's bases. `services`: docker or podman runs those of its Compose file.
     """
     if (link := _link_out_of(folder)) is not None:
         # Its target would become the prompt, or a file of the sandbox.
@@ -168,8 +178,13 @@ def read_folder(folder: Path, name: str, images: bool | None = False) -> TaskFol
         raise UsageError(f"{folder / 'task.toml'} is not valid TOML: {error}.") from None
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    if task.compose_file.exists():
+        _read_services(task, services)
     _read_config(task)
     text = _dockerfile(task)
+    if task.has_services:
+        _read_image(task, text or "")
+        return task
     if text is not None and (bases_are_named(text) if images is None else images):
         _read_image(task, text)
         return task
@@ -197,14 +212,19 @@ def holds_tasks(root: Path) -> bool:
     return next(root.rglob("task.toml"), None) is not None
 
 
-def read_folders(root: Path, images: bool | None = False) -> list[TaskFolder]:
+def read_folders(
+    root: Path, images: bool | None = False, *, services: bool = False
+) -> list[TaskFolder]:
     """Read a task folder, or every one in a folder, by their relative paths. Raises `UsageError` if there is none."""
     if (root / "task.toml").is_file():
-        return [read_folder(root, root.resolve().name, images)]
+        return [read_folder(root, root.resolve().name, images, services=services)]
     folders = sorted(path.parent for path in root.rglob("task.toml"))
     if not folders:
         raise UsageError(f"{root} has no task folder of Harbor: none has a task.toml.")
-    return [read_folder(folder, folder.relative_to(root).as_posix(), images) for folder in folders]
+    return [
+        read_folder(folder, folder.relative_to(root).as_posix(), images, services=services)
+        for folder in folders
+    ]
 
 
 def _read_config(task: TaskFolder) -> None:
@@ -218,9 +238,6 @@ def _read_config(task: TaskFolder) -> None:
         "environment.mcp_servers": environment.get("mcp_servers"),
         "a verifier in a container of its own": verifier.get("environment_mode") == "separate"
         or verifier.get("environment"),
-        "environment/docker-compose.yaml": (
-            task.folder / "environment" / "docker-compose.yaml"
-        ).exists(),
         "a verifier without tests/test.sh": not (task.folder / "tests" / "test.sh").is_file()
         and not (
             task.steps and all((step.folder / "tests/test.sh").is_file() for step in task.steps)
@@ -248,6 +265,20 @@ def _read_config(task: TaskFolder) -> None:
         if (config.get(section) or {}).get("network_mode"):
             task.lost.append(f"{section}.network_mode")
     task.variables.update(task.variables_of("environment"))
+
+
+def _read_services(task: TaskFolder, services: bool) -> None:
+    """Have a task played with the services of its Compose file, or name why it cannot be."""
+    name = task.compose_file.relative_to(task.folder).as_posix()
+    if not services:
+        task.refused.append(name)
+        return
+    try:
+        read_compose(task.compose_file)
+    except UsageError as error:
+        task.refused.append(f"environment/{error}".rstrip("."))
+    else:
+        task.has_services = True
 
 
 def literal_variables(section: Mapping[str, Any]) -> dict[str, str]:

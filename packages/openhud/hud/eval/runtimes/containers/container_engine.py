@@ -127,6 +127,15 @@ def container_engine() -> ContainerEngine:
     return _answering(*programs, *_own_variables().items())
 
 
+def has_engine() -> bool:
+    """Return whether docker or podman answers; blocks for the first answer."""
+    try:
+        container_engine()
+    except InfrastructureFault:
+        return False
+    return True
+
+
 async def find_container_engine() -> ContainerEngine:
     """Return `container_engine()` without blocking the event loop."""
     return await asyncio.to_thread(container_engine)
