@@ -113,10 +113,14 @@ async def test_another_team_s_admin_cannot_send_the_server_s_keys_anywhere(ask, 
         assert answer.status_code == 403, answer.text
         assert f"hud secrets set {name}" in answer.json()["detail"]
     made = await ask("POST", "/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
-    servers = {"urls": ["https://collector.example.com"], "key_env": "OPENAI_API_KEY"}
+    servers = {
+        "kind": "vllm",
+        "urls": ["https://collector.example.com"],
+        "key_env": "OPENAI_API_KEY",
+    }
     place = f"/v2/models/{made.json()['id']}/servers"
-    assert (await ask("PUT", place, {"vllm": servers})).status_code == 403
-    assert (await ask("GET", "/v2/models/m")).json()["config"]["vllm"] is None
+    assert (await ask("PUT", place, {"servers": servers})).status_code == 403
+    assert (await ask("GET", "/v2/models/m")).json()["config"]["servers"] is None
 
 
 HERE = [
@@ -141,7 +145,9 @@ async def test_another_team_s_admin_cannot_have_the_server_s_network_asked(ask, 
     assert answer.status_code == 403, answer.text
     made = await ask("POST", "/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
     place = f"/v2/models/{made.json()['id']}/servers"
-    assert (await ask("PUT", place, {"vllm": {"urls": [url]}})).status_code == 403
+    assert (
+        await ask("PUT", place, {"servers": {"kind": "vllm", "urls": [url]}})
+    ).status_code == 403
     assert inside.asked == []
 
 

@@ -154,7 +154,7 @@ async def test_what_needs_weights_here_is_refused_with_the_backend_s_name(shelf)
     assert await TrainingClient("small", backend="shelf").model_id()
     row = await client.get("/v2/models/small")
     fork = {"source_model_id": row["id"], "name": "copy"}
-    servers = {"vllm": {"urls": ["http://127.0.0.1:9"]}}
+    servers = {"servers": {"kind": "vllm", "urls": ["http://127.0.0.1:9"]}}
     with pytest.raises(UsageError, match="trained by the backend 'shelf'.*no weights here"):
         await client.post("/v2/models/fork", fork)
     with pytest.raises(UsageError, match="sampled by the backend 'shelf'"):

@@ -16,7 +16,7 @@ from hud.eval import Taskset
 from hud.trace import SamplingParams
 from hud.train.config import TrainConfig
 from hud.train.loop import train
-from hud_platform.models.records import VllmConfig
+from hud_platform.models.records import ServersConfig
 from hud_platform.serving.calls import ForgetModel
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
@@ -66,7 +66,9 @@ def two_servers(**options):
 
 async def sample_on(*servers, slug="m"):
     urls = [server.url for server in servers]
-    await connect().put(f"/v2/models/{slug}/servers", {"vllm": {"urls": urls} if urls else None})
+    await connect().put(
+        f"/v2/models/{slug}/servers", {"servers": {"kind": "vllm", "urls": urls} if urls else None}
+    )
 
 
 def platform():
@@ -190,11 +192,13 @@ async def test_servers_change_while_the_model_is_trained(home):
 
 async def test_servers_are_given_to_one_model_not_to_its_forks(home):
     await make()
-    await connect().put("/v2/models/m/servers", {"vllm": {"urls": ["http://127.0.0.1:9/"]}})
+    await connect().put(
+        "/v2/models/m/servers", {"servers": {"kind": "vllm", "urls": ["http://127.0.0.1:9/"]}}
+    )
     fork = await connect().post("/v2/models/fork", {"source_model_id": "m", "name": "f"})
-    assert fork["config"]["vllm"] is None
+    assert fork["config"]["servers"] is None
     found = await connect().get("/v2/models/m")
-    assert found["config"]["vllm"]["urls"] == ["http://127.0.0.1:9"]
+    assert found["config"]["servers"]["urls"] == ["http://127.0.0.1:9"]
 
 
 @pytest.mark.parametrize(
@@ -206,26 +210,33 @@ async def test_servers_are_given_to_one_model_not_to_its_forks(home):
         ({"urls": ["http://x", "http://x/"]}, "listed twice"),
         ({"urls": ["http://x"], "key_env": "HUD_API_KEY"}, "never sent"),
         ({"urls": ["http://x"], "key_env": "HOME"}, "pattern"),
+        ({"urls": ["http://x"], "settings": {"weights": "post"}}, "weights: Input should be"),
+        ({"urls": ["http://x"], "settings": {"speed": 1}}, "speed: Extra inputs"),
+        ({"urls": ["http://x"], "kind": "none"}, "no sampling servers 'none'; packages register"),
     ],
 )
 async def test_addresses_that_cannot_be_are_refused(home, servers, said):
     await make()
     with pytest.raises((UsageError, PlatformError), match=said):
-        await connect().put("/v2/models/m/servers", {"vllm": servers})
+        await connect().put("/v2/models/m/servers", {"servers": {"kind": "vllm", **servers}})
 
 
 async def test_adapters_are_not_sent_as_tensors(home):
     await make(training="lora", lora_rank=4)
-    servers = {"urls": ["http://127.0.0.1:9"], "weights": "nccl"}
+    servers = {"urls": ["http://127.0.0.1:9"], "settings": {"weights": "nccl"}}
     with pytest.raises((UsageError, PlatformError), match="leave --weights out"):
-        await connect().put("/v2/models/m/servers", {"vllm": servers})
+        await connect().put("/v2/models/m/servers", {"servers": {"kind": "vllm", **servers}})
 
 
 async def test_who_may_make_models_may_not_name_servers(home):
     with pytest.raises((UsageError, PlatformError), match="hud models vllm SLUG URL"):
-        await make(vllm={"urls": ["http://127.0.0.1:9"]})
+        await make(servers={"kind": "vllm", "urls": ["http://127.0.0.1:9"]})
     await make()
-    body = {"source_model_id": "m", "name": "f", "config": {"vllm": {"urls": ["http://x"]}}}
+    body = {
+        "source_model_id": "m",
+        "name": "f",
+        "config": {"servers": {"kind": "vllm", "urls": ["http://x"]}},
+    }
     with pytest.raises((UsageError, PlatformError), match="hud models vllm SLUG URL"):
         await connect().post("/v2/models/fork", body)
 
@@ -235,7 +246,7 @@ async def test_who_may_make_models_may_not_name_servers(home):
 async def test_the_gateway_streams_what_servers_draw(tmp_path, kind):
     async with engine_of(tmp_path, kind) as (platform, model):
         with StandIn(model.folder) as server:
-            servers = VllmConfig(urls=(server.url,))
+            servers = ServersConfig(kind="vllm", urls=(server.url,))
             model = platform.registry.of(model.team_id).sample_on(model, servers)
             ids, logprobs, top, end = await drawn(
                 platform.engine, model, request(8, seed=3, top_logprobs=2)

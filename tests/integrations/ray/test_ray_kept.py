@@ -133,7 +133,7 @@ def test_a_model_is_sampled_on_servers_that_come_and_go_with_their_nodes(server,
     def urls():
         with server.client() as api:
             config = api.get("/v2/models/m").json()["config"]
-        return (config["vllm"] or {"urls": []})["urls"]
+        return (config["servers"] or {"urls": []})["urls"]
 
     def drawn():
         body = {"model": "m", "max_tokens": 4, "messages": [{"role": "user", "content": "Say."}]}

@@ -46,7 +46,9 @@ async def sampled_on(pretrained_home, monkeypatch):
     async def begin(*servers):
         await connect().post("/v2/models/fork", {**body, "config": config})
         urls = [server.url for server in servers]
-        await connect().put("/v2/models/taught/servers", {"vllm": {"urls": urls}})
+        await connect().put(
+            "/v2/models/taught/servers", {"servers": {"kind": "vllm", "urls": urls}}
+        )
         return "taught"
 
     yield begin

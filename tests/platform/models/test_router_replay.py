@@ -18,6 +18,6 @@ async def test_servers_do_not_sample_a_model_with_router_replay(home, tmp_path):
     folder = published("qwen3_moe", tmp_path / "base")
     body = {"source": str(folder), "name": "m", "config": {"router_replay": True}}
     await connect().post("/v2/models/add", body)
-    servers = {"vllm": {"urls": ["http://127.0.0.1:1"]}}
+    servers = {"servers": {"kind": "vllm", "urls": ["http://127.0.0.1:1"]}}
     with pytest.raises(UsageError, match="--router-replay, which vLLM servers do not support"):
         await connect().put("/v2/models/m/servers", servers)

@@ -131,3 +131,35 @@ def test_runs_of_the_newest_training_passes_stay_trained_on(tmp_path):
     marks = store.rows(sa.select(tables.trained_runs).order_by("model_id"))
     assert [tuple(mark) for mark in marks] == [("a" * 32, runs[0]), ("b" * 32, runs[1])]
     store.close()
+
+
+def test_servers_of_models_have_a_kind_and_candidates_stay_marked(tmp_path):
+    store = Store.open(tmp_path)
+    names = {"m": None, "m-candidate-2": "m", "m-candidate-x": "m", "other-candidate-1": "m"}
+    ids = {slug: new_id() for slug in names}
+    servers = {"urls": ["http://h:8000"], "key_env": None, "weights": "receiver"}
+    with store.begin() as connection:
+        for slug, base in names.items():
+            connection.execute(
+                sa.insert(tables.models).values(
+                    id=ids[slug],
+                    team_id=LOCAL_TEAM,
+                    slug=slug,
+                    name=slug,
+                    folder="/",
+                    kind="fork",
+                    base_model_id=ids.get(base),
+                    created_at=datetime.now(UTC),
+                    config={"training": "full", "vllm": servers if base is None else None},
+                )
+            )
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0022'"))
+    store.close()
+    store = Store.open(tmp_path)
+    registry = Registry(store, tmp_path, team=LOCAL_TEAM)
+    kept = registry.model("m").config.servers
+    assert (kept.kind, kept.urls) == ("vllm", ("http://h:8000",))
+    assert kept.settings == {"weights": "receiver"}
+    marked = {slug for slug in names if registry.model(slug).config.candidate}
+    assert marked == {"m-candidate-2"}
+    store.close()

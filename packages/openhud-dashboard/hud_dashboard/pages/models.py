@@ -216,8 +216,8 @@ def cache_of(model: ModelRecord, loaded: Sequence[Mapping[str, Any]]) -> str:
     caches = [policy["cache"] for policy in loaded if policy["model_id"] == model.id]
     if caches and caches[0] is not None:
         return str(CacheFacts(**caches[0]))
-    if model.config.vllm is not None:
-        return "on its vLLM servers"
+    if model.config.servers is not None:
+        return f"on its {model.config.servers.kind} servers"
     config = model.config
     limits = [
         None if config.cache_bytes is None else f"{config.cache_bytes / 2**30:,.2f} GiB",

@@ -35,8 +35,10 @@ class MemberSettings:
     """Path of the model's routes."""
     count: int
     server: KeptCommand
-    options: dict[str, str] = field(default_factory=dict)
-    """`key_env` and `weights`, as `hud models vllm` takes them."""
+    key_env: str | None = None
+    """Environment variable of the platform with the servers' key."""
+    weights: str | None = None
+    """Transfer of full weights, as `hud models vllm` takes it; None: the default."""
 
 
 class Members:
@@ -140,8 +142,12 @@ class Members:
         }
 
     async def _put(self, urls: tuple[str, ...] | None) -> None:
-        servers = None if urls is None else {"urls": list(urls), **self.settings.options}
-        put = self._client.put(f"{self.settings.model_path}/servers", {"vllm": servers})
+        settings = {} if self.settings.weights is None else {"weights": self.settings.weights}
+        named = {"kind": "vllm", "urls": urls, "key_env": self.settings.key_env}
+        servers = {**named, "settings": settings}
+        put = self._client.put(
+            f"{self.settings.model_path}/servers", {"servers": None if urls is None else servers}
+        )
         await asyncio.wait_for(put, ASK_SECONDS)
         self._named, self._problem = urls, None
 

@@ -42,17 +42,22 @@ def vllm(
     """
     if off and urls:
         raise click.UsageError("--off goes without servers.")
-    options = {"key_env": key_env, "weights": weights, "receiver_port": receiver_port}
+    options = {"weights": weights, "receiver_port": receiver_port}
     settings = {name: value for name, value in options.items() if value is not None}
-    if settings and not urls:
-        raise click.UsageError(f"--{min(settings).replace('_', '-')} goes with servers.")
-    servers = {"urls": urls, **settings} if urls else None
+    for name in settings if key_env is None else ("key_env", *settings):
+        if not urls:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with servers.")
+    servers = {"kind": "vllm", "urls": urls, "key_env": key_env, "settings": settings}
     place = model_path(slug)
-    request = ("put", f"{place}/servers", {"vllm": servers}) if urls or off else ("get", place)
+    request = (
+        ("put", f"{place}/servers", {"servers": servers if urls else None})
+        if urls or off
+        else ("get", place)
+    )
     model = ask(*request)
-    recorded = model["config"]["vllm"]
+    recorded = model["config"]["servers"]
     if as_json:
-        print_json({"model": model["model_name"], "vllm": recorded})
+        print_json({"model": model["model_name"], "servers": recorded})
         return
     name = model["model_name"]
     if recorded is None:

@@ -257,7 +257,7 @@ class Policies:
         parser = model.config.tool_call_parser
         stored = getattr(torch, model.config.dtype)
         dtype = computing_type(stored, device, weights.folder, adapters=lora is not None)
-        if on_servers and model.config.vllm is not None:
+        if on_servers and model.config.servers is not None:
             policy = policy_on_servers(
                 self.registry, model, weights.folder, lora, dtype=dtype, device=device
             )

@@ -51,16 +51,16 @@ class ProviderConfig(BaseModel, extra="forbid"):
     price_out: float | None = Field(default=None, ge=0)
 
 
-class VllmConfig(BaseModel, extra="forbid"):
-    """vLLM servers that sample a model while this platform trains it."""
+class ServersConfig(BaseModel, extra="forbid"):
+    """Servers that sample a model while this platform trains it (`hud.engine.backends.sampling_servers`)."""
 
+    kind: str = Field(min_length=1, max_length=100)
+    """Name of their entry point."""
     urls: tuple[Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")], ...] = Field(min_length=1)
     key_env: KeyName | None = None
-    """Environment variable of the platform that holds their key (`vllm serve --api-key`)."""
-    weights: Literal["folder", "receiver", "nccl"] = "folder"
-    """Transfer of weights: loaded from a shared folder, from one that the servers' host received, or sent from GPU to GPU."""
-    receiver_port: int = Field(default=8400, ge=1, le=65535)
-    """Port of the receivers of weights on the servers' hosts."""
+    """Environment variable of the platform that holds their key."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Whatever else the servers need, such as the transfer of weights, which their kind checks."""
 
     @field_validator("urls")
     @classmethod
@@ -70,8 +70,8 @@ class VllmConfig(BaseModel, extra="forbid"):
             raise ValueError("a server is listed twice")
         return plain
 
-    def differs_in_urls_alone(self, other: VllmConfig | None) -> bool:
-        """True if `other` has the same key and transfer: a policy that is sampled there can change its servers."""
+    def differs_in_urls_alone(self, other: ServersConfig | None) -> bool:
+        """True if `other` has the same kind, key and settings: a policy that is sampled there can change its servers."""
         return other is not None and self == other.model_copy(update={"urls": self.urls})
 
 
@@ -128,7 +128,7 @@ class ModelConfig(BaseModel, extra="forbid"):
     """Endpoint of a model without weights on this platform."""
     backend: BackendConfig | None = None
     """Training backend with the weights; None: they are on this platform."""
-    vllm: VllmConfig | None = None
+    servers: ServersConfig | None = None
     """Servers that sample the model; None: this platform samples it."""
 
     @field_validator("tool_call_parser")

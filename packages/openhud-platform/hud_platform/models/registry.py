@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.durable_files import flush_tree, make_folder
 from hud.engine.backends.backend import OfferedModel
+from hud.engine.backends.registered import servers_named
 from hud.engine.config import DecoderConfig
 from hud.engine.model_files.formats import ModelFileFormat, format_of, is_named_as_file
 from hud.engine.model_files.named_models import NAMED_MODELS, fetch
@@ -34,7 +35,7 @@ from hud_platform.models.records import (
     ModelConfig,
     ModelRecord,
     ProviderConfig,
-    VllmConfig,
+    ServersConfig,
     Weights,
 )
 from hud_platform.models.weight_sources import (
@@ -292,11 +293,11 @@ class Registry:
                 f"{parent.slug!r} has learned an adapter, which a fork of another kind cannot take over. Merge it "
                 f"first: hud models export {parent.slug} -o FOLDER, then hud models add FOLDER --name {slug_of(name)}"
             )
-        # vLLM servers hold the weights of one model: a fork is sampled here until it has its own servers.
+        # Servers hold the weights of one model: a fork is sampled here until it has its own.
         own = {
             "source": parent.slug,
             "dtype": parent.config.dtype,
-            "vllm": None,
+            "servers": None,
             "reward_model": rates or parent.config.reward_model,
             "candidate": candidate,
             "tool_call_parser": parser or parent.config.tool_call_parser,
@@ -312,29 +313,30 @@ class Registry:
             fork = self.model(fork.id)
         return fork
 
-    def sample_on(self, model: ModelRecord, servers: VllmConfig | None) -> ModelRecord:
-        """Set the vLLM servers that sample a model; None: this platform. Loaded policies of it must change their servers, or be reloaded.
+    def sample_on(self, model: ModelRecord, servers: ServersConfig | None) -> ModelRecord:
+        """Set the servers that sample a model; None: this platform. Loaded policies of it must change their servers, or be reloaded.
 
-        Raises `UsageError` for a provider's model, for one with router replay and, with an adapter, for weights over NCCL.
+        Raises `UsageError` for a provider's or a backend's model, and for what this kind of servers does not support.
         """
         if model.config.provider is not None:
             raise UsageError(f"{model.slug!r} lives with its provider; there is nothing to sample.")
         if model.config.backend is not None:
             backend = model.config.backend.name
-            raise UsageError(f"{model.slug!r} is sampled by the backend {backend!r}, not by vLLM.")
-        if servers is not None and model.config.router_replay:
             raise UsageError(
-                f"{model.slug!r} is trained with --router-replay, which vLLM servers do not support: fork it without."
-            )
-        if servers is not None and servers.weights == "nccl" and model.config.training == "lora":
-            raise UsageError(
-                f"{model.slug!r} is trained by an adapter, which reaches vLLM servers as a file; leave --weights out."
+                f"{model.slug!r} is sampled by the backend {backend!r}, not by servers."
             )
         if servers is not None:
+            from hud.engine.backends.sampling_servers import TrainedModel  # Imports torch.
+
+            trained = TrainedModel(
+                model.slug, model.config.training == "lora", model.config.router_replay
+            )
+            settings = servers_named(servers.kind).check(servers.settings, trained)
+            servers = servers.model_copy(update={"settings": settings})
             secrets = Secrets(self.home, model.team_id)
             secrets.refuse_destinations(servers.urls, servers.key_env)
         self.leases.refuse_if_held(model.id, model.slug, "given other servers")
-        config = model.config.model_copy(update={"vllm": servers})
+        config = model.config.model_copy(update={"servers": servers})
         update = sa.update(tables.models).where(tables.models.c.id == model.id)
         self.store.write(update.values(config=config.model_dump(mode="json")))
         return self.model(model.id)
@@ -467,10 +469,10 @@ def _of_source(source: str, config: ModelConfig | None, folder: Path) -> ModelCo
 
 
 def _refuse_servers(config: ModelConfig | None) -> None:
-    """Raise `UsageError` for vLLM servers in a new model's configuration: only some callers may set them."""
-    if config is not None and config.vllm is not None:
+    """Raise `UsageError` for servers in a new model's configuration: only some callers may set them."""
+    if config is not None and config.servers is not None:
         raise UsageError(
-            "vLLM servers are given to a model that is there: hud models vllm SLUG URL"
+            "Servers are given to a model that is there, such as vLLM's: hud models vllm SLUG URL"
         )
 
 

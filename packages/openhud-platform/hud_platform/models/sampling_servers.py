@@ -14,7 +14,7 @@ from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.errors import UsageError
 from hud_platform.access.secrets import Secrets
-from hud_platform.models.records import ModelRecord, VllmConfig
+from hud_platform.models.records import ModelRecord, ServersConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def policy_on_servers(
     device: str,
 ) -> Policy:
     """Load a model whose policy is sampled on servers. The first request to them is sent when the checkpoint is set."""
-    config = model.config.vllm
+    config = model.config.servers
     assert config is not None
     decoder = load_decoder(folder, dtype=dtype, device=device)
     chat = ChatFormat(folder, decoder.config, tool_call_parser=model.config.tool_call_parser)
@@ -58,16 +58,15 @@ def policy_on_servers(
         published=registry.home / "models" / model.id / PUBLISHED,
         saved=saved,
         urls=config.urls,
-        transfer=config.weights,
-        receiver_port=config.receiver_port,
+        settings=config.settings,
         key=_key(model, config, secrets),
         reach=secrets.reach,
     )
-    sampler = servers_named("vllm").sampler(served)
+    sampler = servers_named(config.kind).sampler(served)
     return Policy(decoder, chat, samplers=sampler)
 
 
-def _key(model: ModelRecord, config: VllmConfig, secrets: Secrets) -> str | None:
+def _key(model: ModelRecord, config: ServersConfig, secrets: Secrets) -> str | None:
     if config.key_env is None:
         return None
     key = secrets.get(config.key_env)
@@ -78,6 +77,6 @@ def _key(model: ModelRecord, config: VllmConfig, secrets: Secrets) -> str | None
             else f"Keep it for your team: hud secrets set {config.key_env}"
         )
         raise UsageError(
-            f"The vLLM servers of {model.slug!r} need the key in {config.key_env}, which is not set. {where}"
+            f"The servers of {model.slug!r} need the key in {config.key_env}, which is not set. {where}"
         )
     return key

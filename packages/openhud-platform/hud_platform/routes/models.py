@@ -58,7 +58,7 @@ from hud_platform.models.records import (
     ModelConfig,
     ModelRecord,
     ProviderConfig,
-    VllmConfig,
+    ServersConfig,
 )
 from hud_platform.models.registry import Registry
 from hud_platform.models.weight_sources import machine_path
@@ -144,9 +144,9 @@ class BackendRequest(StrictBody):
 
 
 class ServersRequest(StrictBody):
-    """Set the vLLM servers that sample a model; none: this platform."""
+    """Set the servers that sample a model; none: this platform."""
 
-    vllm: VllmConfig | None
+    servers: ServersConfig | None
 
 
 class NameRequest(StrictBody):
@@ -371,9 +371,9 @@ async def set_servers(
     registry: Models, engine: EnginePart, model_id: str, body: ServersRequest
 ) -> dict[str, Any]:
     before = registry.model(model_id)
-    changed = await asyncio.to_thread(registry.sample_on, before, body.vllm)
-    new = changed.config.vllm
-    if new is not None and new.differs_in_urls_alone(before.config.vllm):
+    changed = await asyncio.to_thread(registry.sample_on, before, body.servers)
+    new = changed.config.servers
+    if new is not None and new.differs_in_urls_alone(before.config.servers):
         await engine.call(changed, ChangeServers(urls=new.urls))
     else:
         await engine.call(changed, ForgetModel())

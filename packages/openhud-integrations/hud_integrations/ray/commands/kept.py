@@ -159,9 +159,7 @@ def serve(
     from hud_integrations.ray import keeping  # Loads Ray.
     from hud_integrations.ray.members import MemberSettings
 
-    all_options = {"key_env": key_env, "weights": weights}
-    options = {name: value for name, value in all_options.items() if value is not None}
-    members = MemberSettings(url, key, path, count, server, options)
+    members = MemberSettings(url, key, path, count, server, key_env, weights)
     keeping.serve(address, members, supervised)
     click.echo(f"The cluster keeps {server.name}: {model} is sampled there once a server is ready.")
     _say_next(server.name, address)

@@ -34,5 +34,6 @@ def servers_named(name: str) -> SamplingServers:
 
     points = plugs(SAMPLERS)
     if name not in points:
-        raise UsageError(f"There are no sampling servers {name!r}: no package registers them.")
+        registered = ", ".join(points) or "none"
+        raise UsageError(f"There are no sampling servers {name!r}; packages register {registered}.")
     return load(points[name], SamplingServers)  # type: ignore[type-abstract]

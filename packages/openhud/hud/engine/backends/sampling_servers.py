@@ -1,20 +1,31 @@
 """Port of sampling servers: servers that sample a policy whose weights are trained in this process.
 
-A package registers a `SamplingServers` by an entry point of the group `hud.samplers`. Its name is the key of a model's
-configuration that has the servers.
+A package registers a `SamplingServers` by an entry point of the group `hud.samplers`. Its name is the `kind` of a model's servers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig
 from hud.engine.policy import TurnSampler
 from hud.outbound import Reach
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """Training of a model that servers are to sample."""
+
+    slug: str
+    adapter: bool
+    """True: by LoRA; False: all weights."""
+    router_replay: bool
+    """Trained with the experts by which tokens were sampled."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +43,8 @@ class ServedPolicy:
     saved: Callable[[str | None], Path | None]
     """Returns the folder that has the weights of a version already, an adapter's with `lora`; None: they are not on disk."""
     urls: tuple[str, ...]
-    transfer: str
-    """Transfer of full weights, as the model's configuration names it."""
-    receiver_port: int
-    """Port of the receivers of weights on the servers' hosts, if `transfer` uses them."""
+    settings: Mapping[str, Any]
+    """Settings of this kind of servers, as `SamplingServers.check` returned them."""
     key: str | None
     """The servers' key; None: they ask for none."""
     reach: Reach
@@ -52,6 +61,10 @@ class ServerSampler(TurnSampler):
 
 class SamplingServers(ABC):
     """A registered kind of servers."""
+
+    @abstractmethod
+    def check(self, settings: Mapping[str, Any], model: TrainedModel) -> dict[str, Any]:
+        """Return the settings with defaults. Raises `UsageError` for wrong ones, and for training that these servers do not support."""
 
     @abstractmethod
     def sampler(self, policy: ServedPolicy) -> ServerSampler:

@@ -130,7 +130,7 @@ def shared_gpu(
             trainer = with_adapter(trainer, tower.adapter_parameters(rank))
     logits = float(LOGIT_BYTES * min(LOGITS_AT_ONCE["cuda"], tokens * config.vocab_size))
     cache, cached_tokens, slots = 0.0, 0, 0
-    if settings.get("vllm") is None:
+    if settings.get("servers") is None:
         room = machine.usable_bytes - trainer.total - logits - seen - pixels
         cache, cached_tokens, slots = _cache(config, dtype, settings, int(room))
     return SharedGpu(
