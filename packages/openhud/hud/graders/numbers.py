@@ -14,18 +14,22 @@ _CURRENCY = r"[$€£¥]"
 _VULGAR = re.compile("[\u00bc-\u00be\u2150-\u215e\u2189]")
 _BEFORE_FRACTION = re.compile("([0-9]) +(?=[0-9]+\u2044)")
 _GROUP = "[,_'\u2019\u00a0\u2009\u202f]"
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+"""Words after a number, and the powers of ten by which they multiply it."""
+_SCALE = rf"[- ]?(?i:{'|'.join(_SCALES)})s?\b"
 _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _NUMBER = re.compile(
     rf"""
     (?P<open>(?<![\w\\])\(\s*)?                              # accounting: (5) is -5
     (?:(?P<sign>[{_MINUS}+±])\s*{_CURRENCY}?\s*)?{_CURRENCY}?\s*
-    (?P<digits>(?P<dotted>[0-9]{{1,3}}(?:(?:\.[0-9]{{3}}){{2,}}(?![0-9])(?:,[0-9]+)?|(?:\.[0-9]{{3}})+,[0-9]+))|[0-9]{{1,3}}(?:(?:{_GROUP}[0-9]{{3}})+|(?:[ ][0-9]{{3}}){{2,}})(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|(?<!\.)\.[0-9]+)
+    (?P<digits>(?P<dotted>[0-9]{{1,3}}(?:(?:\.[0-9]{{3}}){{2,}}(?![0-9])(?:,[0-9]+)?|(?:\.[0-9]{{3}})+,[0-9]+))|[0-9]{{1,3}}(?:(?:{_GROUP}[0-9]{{3}})+|(?:[ ][0-9]{{3}}){{2,}}|[ ]000)(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|(?<!\.)\.[0-9]+)
     (?P<unclear>(?:\.[0-9]+)+|,[0-9]{{4,}})?                   # 1.2.3 and $1,2345 are no certain number
     (?:[eE](?P<e>[{_MINUS}+]?[0-9]+)
       |(?:\s*\^\s*|\*\*)[{{(]?(?P<to>[{_MINUS}+]?[0-9]+(?:\.[0-9]+)?)[)}}]?|(?<=10)(?P<raised_to>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
       |\s*(?:[×x*·⋅]|\\times|\\cdot)\s*10(?:\s*(?:\^|\*\*)\s*[{{(]?\s*(?P<power>[{_MINUS}+]?[0-9]+)\s*[)}}]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))
     )?
     (?:(?:[ ](?P<over>[0-9]+))?[ ]?/[ ]?(?P<under>[0-9]+)(?![0-9/]|[ ]?/[ ]?[0-9]|\.[0-9]))?
+    (?P<scale>(?:{_SCALE}){{1,3}})?
     (?P<close>\s*\))?
     (?P<raised_again>(?:\s*\^\s*|\*\*)[{{(]?[{_MINUS}+]?[0-9])?  # a power of a power, or of (-2)
     """,
@@ -44,6 +48,7 @@ _AFTER = re.compile(
     |\s*(?:[π√∛∜]|\\pi\b|\\sqrt\b)                      # 2π
     |\s*/\s*[{_MINUS}]\s*[0-9]                          # 3/-4
     |[ ]?/[ ]?[0-9]+\.[0-9]                           # 3/4.5
+    |,[0-9]+(?:{_SCALE})       # 1,5 million
     """,
     re.VERBOSE,
 )
@@ -68,7 +73,7 @@ def first_number(text: str) -> Fraction | None:
 
     "- 5", "−5" (U+2212), "-$5" and the accountant's "(5)" are -5; "8/10" is 0.8; "6.02 × 10^23" is a power. A hyphen
     within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60; "10^3" is 1000; "1.000.000" and
-    "1.000,5" are grouped by points, "1 000 000" by spaces; "3½" is 3.5; "minus 5" is -5; digits may be of any script. None where digits
+    "1.000,5" are grouped by points, "1 000 000" by spaces; "3 million" is 3000000; "3½" is 3.5; "minus 5" is -5; digits may be of any script. None where digits
     have no certain meaning, or are a part of another number ("1,2345", "1.2.3", "2^2^3", "1e2.5", "0x10", "--5", "√16", "2π", "101₂",
     "0.(3)").
     """
@@ -81,6 +86,8 @@ def first_number(text: str) -> Fraction | None:
     value = _magnitude(match)
     if value is None:
         return None
+    for word in re.findall("[a-z]+", (match["scale"] or "").lower()):
+        value *= 10 ** _SCALES[word.removesuffix("s")]
     return -value if _is_negative(match) else value
 
 
@@ -112,6 +119,10 @@ def _is_part(match: re.Match[str]) -> bool:
         rf"\s*\^\s*[{{(]?\s*[{_MINUS}+]?\s*[0-9⁰¹²³⁴-⁹⁻]", text[match.end() : match.end() + 80]
     ):
         return True  # 10^{ 2 } and 10^ - 3
+    if match["scale"] and re.match(
+        r"\s*(?:/|(?:and\s+)?[0-9])", text[match.end() : match.end() + 80]
+    ):
+        return True  # 3 million 500 thousand
     sign = match["sign"]
     return (
         bool(sign) and sign in _MINUS and text[: match.start("sign")].rstrip("(")[-1:] in (*_MINUS,)
