@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from hud.environment import Environment, Image
+from hud.environment.tools.arguments import Arguments
 from hud.errors import UsageError
 from hud.trace import ImageContent, TextContent, ToolResult
 
@@ -99,6 +100,40 @@ def test_sphinx_docstrings_are_read_too():
     assert spec.description == "Forecast the weather."
     assert spec.parameters["properties"]["city"]["description"] == "Name of the city, in English."
     assert spec.parameters["properties"]["days"]["description"] == "How many days."
+
+
+@pytest.mark.parametrize(
+    ("annotation", "argument"),
+    [
+        (int, True),
+        (int, "true"),
+        (float, False),
+        (int | None, True),
+        (Literal[1, 2], True),
+        (list[int], [1, True]),
+        (list[int], "[1, true]"),
+        (dict[str, list[float]], {"a": [False]}),
+        (set[int], [True]),
+        (Point, {"x": True}),
+        (Size, {"width": True}),
+    ],
+)
+async def test_a_boolean_is_no_number(annotation, argument):
+    def tool(it):
+        raise AssertionError("called")
+
+    tool.__annotations__ = {"it": annotation}
+    with pytest.raises(UsageError, match="true and false are no numbers"):
+        Arguments(tool, "tool").validate_call({"it": argument})
+
+
+@pytest.mark.parametrize("annotation", [bool, int | bool, Any])
+async def test_a_boolean_stays_one(annotation):
+    def tool(it):
+        pass
+
+    tool.__annotations__ = {"it": annotation}
+    assert Arguments(tool, "tool").validate_call({"it": True})["it"] is True
 
 
 @pytest.mark.parametrize(

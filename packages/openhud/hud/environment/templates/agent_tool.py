@@ -109,7 +109,7 @@ class AgentTool:
         Raises `UsageError` for the caller's invalid arguments, and `EnvironmentFault` for missing or invalid hidden ones.
         """
         parsed = parse_arguments(arguments, self.name)
-        values = self.arguments.validate(parsed)
+        values = self.arguments.validate_call(parsed)
         # Defaults are left to the template, so that equal calls are equal tasks.
         chosen = {name: values[name] for name in parsed}
         task_arguments = {**self.task.args, **chosen, **self._hidden_values(run)}

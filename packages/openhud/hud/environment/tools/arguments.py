@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from numbers import Number
 from typing import Annotated, Any, Optional, get_args, get_origin, get_type_hints
 
 from pydantic import (
@@ -93,6 +95,17 @@ class Arguments:
         model = self._validated(copied(arguments))
         values = {name: getattr(model, field) for name, field in self._fields.items()}
         return {**values, **(model.model_extra or {})}
+
+    def validate_call(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the validated arguments of a model's call: as `validate`, but true and false are no numbers, as in the schema."""
+        values = self.validate(arguments)
+        for name in self._fields.keys() & arguments.keys():
+            if _is_number_of_bool(arguments[name], values[name]):
+                shown = repr(arguments[name])[:80]
+                raise UsageError(
+                    f"{self.what}: argument {name!r}: true and false are no numbers here, as in {shown}."
+                )
+        return values
 
     def _validated(self, arguments: dict[str, Any]) -> BaseModel:
         try:
@@ -228,6 +241,32 @@ def _unquoted(
             except ValueError:
                 continue
     return values
+
+
+def _is_number_of_bool(argument: Any, value: Any) -> bool:
+    """Return True where a boolean of an argument became a number: JSON schema tells them apart, pydantic does not."""
+    if isinstance(argument, str) and not isinstance(value, str):
+        with suppress(ValueError):
+            argument = from_json(argument)
+    if isinstance(argument, bool):
+        return isinstance(value, Number) and not isinstance(value, bool)
+    if isinstance(argument, list | tuple):
+        if isinstance(value, Set):
+            return bool in map(type, argument) and bool not in map(type, value)
+        parts: Iterable[tuple[Any, Any]] = (
+            zip(argument, value, strict=False) if isinstance(value, Sequence) else ()
+        )
+    elif isinstance(argument, dict) and isinstance(value, BaseModel):
+        names = {info.alias or name: name for name, info in type(value).model_fields.items()}
+        parts = (
+            (part, getattr(value, names[key])) for key, part in argument.items() if key in names
+        )
+    elif isinstance(argument, dict):
+        fields = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+        parts = ((part, fields[key]) for key, part in argument.items() if key in fields)
+    else:
+        return False
+    return any(_is_number_of_bool(*pair) for pair in parts)
 
 
 def _at(value: Any, path: Sequence[int | str]) -> Any:

@@ -51,7 +51,7 @@ class Tool:
         limit = own if timeout is None else min(own, timeout)
         clock = asyncio.timeout(limit)
         try:
-            values = self.arguments.validate(parse_arguments(arguments, self.name))
+            values = self.arguments.validate_call(parse_arguments(arguments, self.name))
             async with clock:
                 value = (
                     await self.function(**values)
