@@ -57,7 +57,7 @@ def engine_image(reference: str) -> EngineImage:
 
 
 def configured_image(reference: str) -> tuple[EngineImage, ImageConfig]:
-    """Return an image and its configuration. Raises as `engine_image` does."""
+    """Return an image and its configuration. Raises `UsageError` as `engine_image` does."""
     check_reference(reference)
     engine = container_engine()
     command = [engine.program, "image", "inspect", "--format", "{{.Id}} {{json .Config}}", reference]  # fmt: skip

@@ -33,6 +33,7 @@ class VllmServers(SamplingServers):
     """vLLM servers, over HTTP."""
 
     def check(self, settings: Mapping[str, Any], model: TrainedModel) -> dict[str, Any]:
+        """Raises `UsageError` for other settings, router replay, and weights over NCCL of an adapter."""
         try:
             checked = VllmSettings.model_validate(settings)
         except ValidationError as error:

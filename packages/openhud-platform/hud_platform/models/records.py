@@ -60,7 +60,7 @@ class ServersConfig(BaseModel, extra="forbid"):
     key_env: KeyName | None = None
     """Environment variable of the platform that holds their key."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Whatever else the servers need, such as the transfer of weights, which their kind checks."""
+    """Further settings, such as the transfer of weights, which their kind checks."""
 
     @field_validator("urls")
     @classmethod

@@ -397,10 +397,10 @@ class RunCalls:
     def measure(self, pass_id: str) -> None:
         """Count the conversation of a pass to which turns were added; the longest unused ones are dropped beyond the limit."""
         with self._lock:
-            kept = self._conversations.get(pass_id)
-            if kept is None:
+            entry = self._conversations.get(pass_id)
+            if entry is None:
                 return
-            size = kept[0].turns.size
+            size = entry[0].turns.size
             self._size += size - self._sizes.get(pass_id, 0)
             self._sizes[pass_id] = size
             while self._size > MOST_CONVERSATION_BYTES:
