@@ -122,6 +122,27 @@ def test_a_stop_reason_that_names_a_failure_is_no_answer(reason):
         streamed("anthropic", [ended])
 
 
+@pytest.mark.parametrize("reason", ["max-tokens", "MAX_TOKENS", "length", "max_output_tokens"])
+def test_a_call_is_cut_off_whatever_the_word_for_it(reason):
+    block = {"type": "tool_use", "id": "x", "name": "look", "input": {}}
+    body = {"type": "message", "content": [block], "stop_reason": reason}
+    completion = completed("anthropic", body)
+    assert (completion.tool_calls, completion.finish_reason) == ([], "length")
+    ended = {"type": "message_delta", "delta": {"stop_reason": reason}}
+    turn = streamed("anthropic", [*anthropic_block(block), ended, {"type": "message_stop"}])
+    assert [call.complete for call in turn.calls] == [False]
+
+
+def test_a_turn_that_is_not_finished_is_no_answer():
+    text = {"type": "text", "text": "half"}
+    with pytest.raises(BrokenAnswer):
+        completed(
+            "anthropic", {"type": "message", "content": [text], "stop_reason": "not_finished"}
+        )
+    with pytest.raises(BrokenAnswer):
+        streamed("anthropic", [{"type": "message_delta", "delta": {"stop_reason": "not_finished"}}])
+
+
 @pytest.mark.parametrize("piece", [{"willContinue": True}, {"partialArgs": [{"jsonPath": "$.a"}]}])
 def test_part_of_a_function_call_is_no_call(piece):
     with pytest.raises(BrokenAnswer, match="part of a function call"):

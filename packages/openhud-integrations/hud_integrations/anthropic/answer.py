@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from hud import exact_json
+from hud.inference.dialects.chat_completions.finish_reasons import read_reason
 from hud.inference.dialects.codec import Refusal
 from hud.inference.dialects.events import Finished, Turn
 from hud.inference.dialects.tool_calls import (
     arguments_in,
     arguments_object,
-    check_reason,
     final_reason,
     new_call_id,
+    plain_reason,
 )
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
@@ -40,6 +41,7 @@ _STOP_REASONS = {
     "length": "max_tokens",
     "tool_calls": "tool_use",
     "content_filter": "refusal",
+    "context_full": "model_context_window_exceeded",
 }
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded", "refusal")
 _ERRORS = {
@@ -56,15 +58,27 @@ _ERRORS = {
 
 def check_message(message: dict[str, Any]) -> None:
     """Raise `BrokenAnswer` for a response that is no complete message, or that failed."""
-    if not isinstance(message.get("content"), list) or not message.get("stop_reason"):
+    if not isinstance(message.get("content"), list) or not read_stop(message.get("stop_reason")):
         raise BrokenAnswer(f"answered with something that is no message: {str(message)[:200]}")
-    check_reason(message["stop_reason"])
+
+
+def read_stop(word: Any) -> str | None:
+    """Return a stop reason in Anthropic's words, also for a server with others; None before the turn's end.
+
+    Raises `BrokenAnswer` for a failure.
+    """
+    plain = plain_reason(word)
+    if plain in FINISH_REASONS:
+        return plain
+    reason = read_reason(word)
+    return None if reason is None else _STOP_REASONS.get(reason, reason)
 
 
 def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> Completion:
     """Return the turn of one response, or of several with pauses between them."""
     last = answers[-1]
-    reason = last["stop_reason"]
+    reason = read_stop(last["stop_reason"])
+    assert reason is not None
     blocks = _with_ids(
         [
             block

@@ -23,7 +23,6 @@ from hud.inference.dialects.tool_calls import (
     CUT_OFF,
     MALFORMED,
     arguments_in,
-    check_reason,
     final_reason,
 )
 from hud.inference.retries import BrokenAnswer
@@ -31,6 +30,7 @@ from hud.trace import Usage, parsed_arguments
 from hud_integrations.anthropic.answer import (
     FINISH_REASONS,
     message_head,
+    read_stop,
     token_counts,
     write_ending,
     write_error,
@@ -123,10 +123,10 @@ class MessageReader:
         return []
 
     def end(self) -> list[Event]:
-        if not self._stop_reason:
+        stop = read_stop(self._stop_reason)
+        if not stop:
             raise BrokenAnswer(BROKE_OFF)
-        check_reason(self._stop_reason)
-        reason = FINISH_REASONS.get(self._stop_reason, self._stop_reason)
+        reason = FINISH_REASONS.get(stop, stop)
         events = self._end_call(cut=reason in CUT_OFF)
         reason = final_reason(reason, calls=self._calls.ended > 0)
         malformed = reason == MALFORMED
