@@ -133,7 +133,7 @@ def checks_of_exactness():
 
 @pytest.fixture(scope="session", autouse=DATABASE is not None)
 def on_postgresql():
-    from hud_platform.config import PlatformConfig
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.store import Store
 
     opened, begun = Store.open.__func__, subprocess.Popen.__init__

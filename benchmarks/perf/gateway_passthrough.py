@@ -78,7 +78,7 @@ async def stand_in() -> None:
 
 def serve(home: str) -> None:
     """Serve the platform as `hud up` does; its address and key are the first line that is printed."""
-    from hud_platform.config import PlatformConfig
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.server import serve
 
     config = PlatformConfig(Path(home), keys=True)

@@ -137,7 +137,7 @@ class Scene:
 
     def engines(self) -> list[psutil.Process]:
         """Return the processes in which models sample and train."""
-        return self._children("serving.worker")
+        return self._children("engine_worker")
 
     def workers(self) -> list[psutil.Process]:
         """Return the server's own workers of the fleet."""

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(240)
 
 def engines(server):
     found = psutil.Process(server.process.pid).children(recursive=True)
-    return [one.pid for one in found if any("serving.worker" in part for part in one.cmdline())]
+    return [one.pid for one in found if any("engine_worker" in part for part in one.cmdline())]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from tests.fleet.live_server import LiveServer
 
-from hud_platform.http_connections import Bounds, settings_of
+from hud_platform.process.http_connections import Bounds, settings_of
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from hud_platform.background import Service
+from hud_platform.process.background import Service
 from hud_platform.dependencies import service_part
 from hud_platform.pages import PagesPlug
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from fastapi import APIRouter
 
-from hud_platform.background import Service
+from hud_platform.process.background import Service
 from hud_platform.dependencies import RUN, Team, service_part
 from hud_platform.routes.plugs import RoutePlug
 

@@ -11,9 +11,9 @@ from fastapi import Depends
 from hud_dashboard.human_baseline.session_registry import SessionRegistry
 from hud_dashboard.launching.launcher import Launches
 from hud_dashboard.playground_environments import Worlds
-from hud_platform.background import Service
 from hud_platform.dependencies import service_part
 from hud_platform.parts import Parts
+from hud_platform.process.background import Service
 
 
 class DashboardState(Service):

@@ -20,12 +20,12 @@ from hud_platform.access.bodies import NO_TEXT, Bodies
 from hud_platform.access.middleware import Door, retry_headers
 from hud_platform.access.pass_door import PassDoor
 from hud_platform.access.response_headers import ResponseHeaders
-from hud_platform.config import PlatformConfig
 from hud_platform.gateway.exchange import Exchange
 from hud_platform.gateway.missing_endpoints import refuse_path
-from hud_platform.metrics import Measured
 from hud_platform.pages import page_plugs
 from hud_platform.parts import Parts
+from hud_platform.process.config import PlatformConfig
+from hud_platform.process.metrics import Measured
 from hud_platform.routes import ROUTERS, first_routers
 from hud_platform.routes.plugs import refuse_overlaps, route_plugs
 

@@ -16,11 +16,11 @@ from hud_platform.access.keys import Keys
 from hud_platform.access.limits import Limits
 from hud_platform.access.secrets import Secrets
 from hud_platform.access.signed_links import SignedLinks
-from hud_platform.config import PlatformConfig
 from hud_platform.environments.runtime_sessions import RuntimeSessions
 from hud_platform.gateway.ledger import Ledger
 from hud_platform.models.registry import Registry
 from hud_platform.parts import Parts
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.token_engine import TokenEngine
 from hud_platform.store import Store
 from hud_platform.training.optimizer_steps import StepsInFlight

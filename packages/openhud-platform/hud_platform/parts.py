@@ -13,12 +13,12 @@ from hud_platform.access.limits import Limits, Visitors
 from hud_platform.access.passes import Passes
 from hud_platform.access.signed_links import SignedLinks
 from hud_platform.access.web_sessions import WebSessions
-from hud_platform.background import Background, Service, Work
-from hud_platform.config import PlatformConfig
 from hud_platform.environments.runtime_sessions import RuntimeSessions
 from hud_platform.gateway.recorded_model import RecordedModel
-from hud_platform.metrics import Metrics
 from hud_platform.models.registry import Registry
+from hud_platform.process.background import Background, Service, Work
+from hud_platform.process.config import PlatformConfig
+from hud_platform.process.metrics import Metrics
 from hud_platform.search.run_index import RunIndexing
 from hud_platform.serving.token_engine import EngineDownError
 from hud_platform.store import Store

@@ -278,7 +278,7 @@ class Server:
             pids = [int(pid) for pid in file.read().split()]
         for pid in pids:
             with open(f"/proc/{pid}/cmdline") as file:
-                if "serving.worker" in file.read():
+                if "engine_worker" in file.read():
                     return pid
         return None
 

@@ -171,7 +171,7 @@ def _at_dashboard(
     from hud.errors import UsageError
     from hud_dashboard.human_baseline.benchmarks import offer, results
     from hud_dashboard.local.server import view
-    from hud_platform.config import PlatformConfig
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.store import Store
 
     now = settings.load()

@@ -31,7 +31,7 @@ def command(job: str | None, port: int, folder: Path | None, no_browser: bool) -
     JOB: the job of --export, by its id, or the id's start.
     """
     from hud_dashboard.local.server import view
-    from hud_platform.config import PlatformConfig
+    from hud_platform.process.config import PlatformConfig
 
     now = settings.load()
     if not now.embedded:

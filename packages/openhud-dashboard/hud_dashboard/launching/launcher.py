@@ -24,8 +24,8 @@ from hud.processes.presence import presence
 from hud.trace import new_id, plain
 from hud_platform.access import Identity, Scope
 from hud_platform.access.passes import Passes
-from hud_platform.config import PlatformConfig
 from hud_platform.models.records import ModelRecord
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import Store
 from hud_platform.training.runs import TrainingRuns
 

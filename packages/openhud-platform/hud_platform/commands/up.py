@@ -13,7 +13,7 @@ from hud.cli.option_checks import PORT
 from hud.errors import UsageError
 
 if TYPE_CHECKING:
-    from hud_platform.config import BuildLimits
+    from hud_platform.process.config import BuildLimits
     from hud_platform.server import Address
 
 
@@ -93,7 +93,7 @@ def command(
 
 
 def _limits(texts: tuple[str, ...]) -> BuildLimits:
-    from hud_platform.config import BuildLimits
+    from hud_platform.process.config import BuildLimits
 
     names = {field.name for field in fields(BuildLimits)}
     limits: dict[str, int] = {}

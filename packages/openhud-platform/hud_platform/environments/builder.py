@@ -28,7 +28,7 @@ from hud_platform.environments.registry import VARIABLES, interpreter, normalize
 from hud_platform.environments.virtual_environment import clean_variables, install, requirements
 
 if TYPE_CHECKING:
-    from hud_platform.config import PlatformConfig
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.store import Store
 
 POLL_SECONDS = 0.5

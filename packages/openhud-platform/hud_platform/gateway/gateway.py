@@ -39,8 +39,8 @@ from hud_platform.models.provider_models import ProviderModel
 
 if TYPE_CHECKING:
     from hud_platform.access.limits import Limits
-    from hud_platform.metrics import Metrics
     from hud_platform.models.registry import Registry
+    from hud_platform.process.metrics import Metrics
     from hud_platform.serving.token_engine import TokenEngine
 
 

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 from hud.errors import PlatformError, UsageError
 from hud.trace.recorded_time import now_microseconds
-from hud_platform.background import Service
 from hud_platform.leases.leased_queue import Lease
+from hud_platform.process.background import Service
 from hud_platform.rollouts.rollout_queue import Rollouts
 from hud_platform.store import tables
 from hud_platform.store.ingest import upsert

@@ -18,7 +18,7 @@ from hud_platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:
     from hud_platform.access.passes import Passes
-    from hud_platform.config import PlatformConfig
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.store import Store
 
 PASS_SECONDS = 365 * 86_400.0

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from hud.errors import StoreError
 from hud_platform.dependencies import StoppingPart, StorePart, part
 from hud_platform.environments.build_queue import Builds
-from hud_platform.metrics import CONTENT_TYPE, Metrics
+from hud_platform.process.metrics import CONTENT_TYPE, Metrics
 from hud_platform.rollouts.rollout_queue import Rollouts
 from hud_platform.serving.token_engine import TokenEngine
 from hud_platform.store.telemetry_admission import Intake

@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute
 
 from hud.errors import UsageError
 from hud.plugs import load_all
-from hud_platform.background import Service
 from hud_platform.parts import Parts
+from hud_platform.process.background import Service
 
 GROUP = "hud.routes"
 

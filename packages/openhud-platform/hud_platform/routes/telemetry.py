@@ -17,7 +17,7 @@ from hud.errors import UsageError
 from hud.trace import trace_id_of
 from hud_platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP, has_many_containers
 from hud_platform.dependencies import RUN, StorePart, Team, part
-from hud_platform.metrics import Metrics
+from hud_platform.process.metrics import Metrics
 from hud_platform.store import Store
 from hud_platform.store.telemetry import ingest_spans
 from hud_platform.store.telemetry_admission import Intake, Upload

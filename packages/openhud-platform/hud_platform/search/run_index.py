@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud_platform.background import Service
+from hud_platform.process.background import Service
 from hud_platform.search.run_words import run_texts, tagged_words, texts_of
 from hud_platform.store import Store, tables
 from hud_platform.store.ingest import upsert

@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from hud.client.contributor import UNNAMED, Contributor
-from hud_platform.config import PlatformConfig
 from hud_platform.models.records import ModelRecord
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.calls import ChangeServers, ForgetModel
 from hud_platform.serving.remote import WorkerEngine
 from hud_platform.serving.token_engine import (

@@ -24,8 +24,8 @@ from hud.client.contributor import UNNAMED, Contributor
 from hud.errors import UsageError
 from hud.processes.backoff import Backoff
 from hud.processes.child import Child
-from hud_platform.config import PlatformConfig
 from hud_platform.models.records import ModelRecord
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.calls import BY_REQUEST
 from hud_platform.serving.frames import pack, pack_model, read_frame
 from hud_platform.serving.link import Link
@@ -195,7 +195,7 @@ class WorkerEngine(TokenEngine):
         ours, theirs = socket.socketpair()
         with theirs:
             fd = theirs.fileno()
-            command = [sys.executable, "-m", "hud_platform.serving.worker", str(fd)]
+            command = [sys.executable, "-m", "hud_platform.engine_worker", str(fd)]
             self._process = Child(command, descriptors=[fd])
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
         config = self.config

@@ -1,39 +1,28 @@
-"""Worker process of an engine: `python -m hud_platform.serving.worker FD`, started by a server (`remote`).
-FD is its end of a socket to the server. The protocol is `frames`; the process ends when the server does. New tokens of
-all streams are sent in one frame, and the next frame follows after that write: a slow reader gets longer frames.
+"""Worker of an engine: serves the calls and streams of one server (`remote`) over a socket, in the process of `hud_platform.engine_worker`.
+
+The protocol is `frames`. New tokens of all streams are sent in one frame, and the next frame follows after that write: a slow reader
+gets longer frames.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import signal
-import socket
-import sys
 import threading
 import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from hud import exact_json
 from hud.client.contributor import Contributor
-from hud.engine import cpu_threads
 from hud.engine.sample.request import Request, SampledTurn
 from hud.errors import HudError, UsageError
-from hud_platform.config import PlatformConfig
-from hud_platform.models.model_lease import work_for
-from hud_platform.parts import Parts
 from hud_platform.serving.calls import BY_NAME
 from hud_platform.serving.frames import pack, pack_error, read_frame, read_model, read_request
 from hud_platform.serving.inline import InlineEngine
 
-WRITE_BUFFER = 256 << 10
-"""Bytes in the write buffer above which the next frame of tokens is delayed."""
 STREAMS_AT_ONCE = 8
 """Number of open streams above which tokens of several decode steps share a frame."""
 SECONDS_EACH = 0.00004
@@ -207,47 +196,3 @@ def _packed_end(outcome: SampledTurn | HudError | None) -> list[Any] | None:
     if isinstance(outcome, HudError):
         return ["error", *pack_error(outcome)]
     return [outcome.finish_reason, outcome.cached_tokens, outcome.version]
-
-
-async def work(connection: socket.socket) -> None:
-    """Serve the server at the other end of a socket."""
-    reader, writer = await asyncio.open_unix_connection(sock=connection, limit=1 << 20)
-    writer.transport.set_write_buffer_limits(high=WRITE_BUFFER)
-    frame = await read_frame(reader)
-    if frame is None:
-        return
-    (_, home, database, storage, threads), _ = frame
-    cpu_threads.limit(
-        sampling=threads
-    )  # The other cores are for the server, which asks for the tokens.
-    parts = await asyncio.to_thread(Parts, PlatformConfig(Path(home), database, storage), {})
-    worker = Worker(InlineEngine(parts.policies, parts.sessions), writer)
-    writer.write(pack(["ready"]))
-    await worker.serve(reader)
-    with suppress(ConnectionError):
-        await writer.drain()
-    writer.close()
-    await writer.wait_closed()
-
-
-def main() -> None:
-    """Run the engine for the parent process."""
-    # Ctrl-C is handled by the server, which sends `stop`.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    sys.argv = ["hud-engine"]
-    # On the server's error output, where its operator reads what models take.
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("hud").setLevel(logging.INFO)
-    work_for(os.getppid())
-    import hud_platform.models.loaded_policies
-    import hud_platform.training.open_sessions  # noqa: F401 (loads torch now, not when the first request waits for it)
-
-    with suppress(ConnectionError):
-        asyncio.run(work(connection))
-    # The server has disconnected: running passes are abandoned. Checkpoints are written atomically.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from hud.errors import UsageError
 from hud.exchange.redaction import KEYS, Redaction
 from hud.trace.recorded_time import now_microseconds
-from hud_platform.background import Service
+from hud_platform.process.background import Service
 from hud_platform.store import Store, tables
 from hud_platform.store.ingest import to_be_indexed
 from hud_platform.store.queries import in_parts

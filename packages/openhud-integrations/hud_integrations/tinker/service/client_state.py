@@ -19,7 +19,7 @@ from hud_integrations.tinker.service.sampling_clients import SamplingClients
 from hud_integrations.tinker.service.training_clients import TrainingClient, TrainingClients
 from hud_platform.access.identity import Identity
 from hud_platform.access.keys import Keys
-from hud_platform.background import Service
+from hud_platform.process.background import Service
 from hud_platform.serving.token_engine import TokenEngine
 
 NAME = "tinker"

@@ -1,0 +1,1 @@
+"""Process of a platform: its configuration, background work, metrics and connections."""
