@@ -31,7 +31,7 @@ from hud.eval.rollouts import rollout
 from hud.fleet.environments import served
 from hud.trace import ToolCall
 from hud.trace.recording.recorder import NullRecorder
-from hud_integrations.containers import engine_image, image
+from hud_integrations.containers import compose_image, engine_image, image
 
 ESCAPES = Path(__file__).with_name("escapes.py").read_text()
 LEAST = 120
@@ -88,7 +88,7 @@ async def in_a_workspace(settings):
     return json.loads(done.stdout)
 
 
-IMAGE_TOOLS = [*PROGRAMS, "/bin/bash", "/usr/bin/su"]
+IMAGE_TOOLS = [*PROGRAMS, "/bin/bash", "/bin/sleep", "/usr/bin/su"]
 
 
 def image_members():
@@ -129,6 +129,16 @@ async def in_a_container(settings):
     return await in_an_image_s_workspace(box, settings)
 
 
+async def in_a_container_beside_services(settings):
+    require_engine()
+    reference = imported_image("hud-tests/escapes:1", image_members())
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "docker-compose.yaml"
+        service = {"image": reference, "command": "sleep 600"}
+        file.write_text(json.dumps({"services": {"main": {"image": reference}, "db": service}}))
+        return await in_an_image_s_workspace(compose_image(file), settings)
+
+
 async def in_a_box(settings):
     async with run_folder("box", reached_by_others=True) as folder:
         box = Box(folder, network=False, memory_tmp=True)
@@ -161,6 +171,7 @@ PERMITTED = {
     },  # It has none; it is 1.
     in_an_image: {*OF_THE_IMAGE, "write names of the machine"},
     in_a_container: {*OF_THE_IMAGE, "join the groups of root"},
+    in_a_container_beside_services: {*OF_THE_IMAGE, "join the groups of root"},
 }
 PLANTED = ("/usr/bin/evil", "/usr/evil", "/evil", "/etc/ld.so.preload", "/lib/evil.so")
 
