@@ -16,7 +16,6 @@ LEFT_OUT = {
     '[environment.tpu]\ntype = "v5"': "environment.tpu",
     'os = "windows"': "environment.os = windows",
     '[[environment.mcp_servers]]\nname = "files"': "environment.mcp_servers",
-    "[verifier.environment]\nmemory_mb = 1": "a verifier in a container of its own",
 }
 NAMED = {
     "storage_mb = 10": "environment.storage_mb",

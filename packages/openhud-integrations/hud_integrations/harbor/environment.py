@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 from hud.environment import Environment, Task, WorkspaceLimits
 from hud.environment.current_run import run_of
 from hud.environment.run import EnvironmentRun
-from hud.environment.workspace.files.transfer import copy_in, empty
+from hud.environment.workspace.files.transfer import copy_in, empty, read
 from hud.environment.workspace.sandbox.mounts import taken
 from hud.environment.workspace.sandbox.root_image import SandboxImage
-from hud.environment.workspace.workspace import Workspace
+from hud.environment.workspace.workspace import OpenWorkspace, Workspace
 from hud.errors import AgentFault, EnvironmentFault, GraderFault, RolloutError, UsageError
 from hud.eval.runtimes.containers.health_check import HealthCheck
 from hud.graders import EvaluationResult, SubScore
@@ -33,6 +33,8 @@ from hud_integrations.harbor.task_folder import (
     TaskFolder,
     read_folders,
 )
+from hud_integrations.harbor.verifier.separate_verifier import SeparateVerifier
+from hud_integrations.harbor.verifier.verifier_settings import VerifierSettings
 
 TESTS, SOLUTION, LOGS = "/tests", "/solution", "/logs"
 VERIFIER = f"{LOGS}/verifier"
@@ -110,6 +112,11 @@ class HarborEnvironment(Environment):
                 spares=spares,
             )
         )
+        self._verifiers = {
+            task.name: SeparateVerifier(task.verifier, engine=engine)
+            for task in folders
+            if task.verifier is not None
+        }
         self._progress: WeakKeyDictionary[EnvironmentRun, StepProgress] = WeakKeyDictionary()
         self.template(id="task")(self._episode())
         if first.steps:
@@ -200,7 +207,7 @@ class HarborEnvironment(Environment):
                 f"{step.verifier_seconds:g} s: raise timeout_sec in its [steps.verifier]."
             )
             raise AgentFault(sentence) if self._shell.was_used else GraderFault(sentence)
-        progress.verified(step, await self._rewards(cut_short=ended.signalled))
+        progress.verified(step, await self._rewards(self._shell.opened, cut_short=ended.signalled))
         await self._set_up(progress)
 
     async def _set_up(self, progress: StepProgress) -> None:
@@ -251,6 +258,8 @@ class HarborEnvironment(Environment):
 
     async def _graded(self, folder: TaskFolder) -> EvaluationResult:
         """Run the tests of a task, and return the rewards that they wrote."""
+        if folder.verifier is not None:
+            return await self._graded_apart(folder, folder.verifier)
         ended = await self._tested(
             folder,
             [folder.folder / "tests"],
@@ -259,24 +268,34 @@ class HarborEnvironment(Environment):
         )
         if ended.exit_code is None:
             raise await self._time_out(folder)
-        rewards = await self._rewards(cut_short=ended.signalled)
-        return EvaluationResult(
-            reward=reward_of(rewards),
-            info={
-                "exit_code": ended.exit_code,
-                "stdout": ended.stdout[-_OUTPUT:],
-                "stderr": ended.stderr[-_OUTPUT:],
-                "rewards": rewards,
-            },
-            subscores=[
-                SubScore(name=key, value=value, weight=1.0)
-                for key, value in rewards.items()
-                if len(rewards) > 1 and value <= 1.0
-            ]
-            or None,
-        )
+        rewards = await self._rewards(self._shell.opened, cut_short=ended.signalled)
+        return _result(ended, rewards)
 
-    async def _rewards(self, *, cut_short: bool) -> dict[str, float]:
+    async def _graded_apart(
+        self, folder: TaskFolder, settings: VerifierSettings
+    ) -> EvaluationResult:
+        """Run the tests of a task in a workspace of their own, with the agent's artifacts."""
+        run = run_of(self)
+        assert run is not None
+        verifier = self._verifiers[folder.name]
+        await self._shell.end_all()
+        for command, seconds in settings.hooks:
+            await self._shell.bash(command, cwd=folder.workdir, timeout=seconds, alone=True)
+        async with verifier.open(run, self._shell.opened.sandbox) as opened:
+            ended = await _run_tests(opened, folder, verifier.workdir)
+            if ended.exit_code is not None:
+                return _result(ended, await self._rewards(opened, cut_short=ended.signalled))
+        sentence = f"The tests of Harbor task {folder.name!r} did not end within {folder.verifier_seconds:g} s"
+        if self._shell.was_used:
+            async with verifier.open(run, None) as untouched:
+                ended = await _run_tests(untouched, folder, verifier.workdir)
+            if ended.exit_code is not None:
+                raise AgentFault(
+                    f"{sentence} on the agent's artifacts; without them they end in time."
+                )
+        raise GraderFault(f"{sentence}: raise timeout_sec in [verifier] of its task.toml.")
+
+    async def _rewards(self, opened: OpenWorkspace, *, cut_short: bool) -> dict[str, float]:
         """Return the rewards in `reward.json`, else in `reward.txt`, as Harbor does.
 
         A missing, unusable or contradictory file is the agent's failure if it used the shell, as its programs can cause that; so
@@ -286,7 +305,7 @@ class HarborEnvironment(Environment):
         try:
             if cut_short:
                 raise GraderFault("The tests were ended by a signal.")
-            looked = await self._shell.bash(_PRESENT)
+            looked = await opened.bash(_PRESENT, cwd=None, timeout=60.0, alone=False, env=None)
             if looked.exit_code != 0:
                 raise GraderFault(
                     f"{VERIFIER}, or a reward in it, cannot be written: it may not be the tests'."
@@ -294,8 +313,9 @@ class HarborEnvironment(Environment):
             present = looked.stdout.splitlines()
             for name in REWARD_FILES:
                 try:
-                    content = await self._shell.read(f"{VERIFIER}/{name}")
+                    content = await read(opened.sandbox, f"{VERIFIER}/{name}")
                 except FileNotFoundError as error:
+                    opened.check()
                     if name in present:
                         raise GraderFault(f"The tests' {name} is no file: {error}") from error
                     continue
@@ -327,13 +347,7 @@ class HarborEnvironment(Environment):
             for copied in (*folder.copies, Copied(folder.folder / "tests", TESTS)):
                 await copy_in(untouched.sandbox, str(copied.source), copied.target)
             await empty(untouched.sandbox, VERIFIER)
-            ended = await untouched.bash(
-                TEST_COMMAND,
-                cwd=folder.workdir,
-                timeout=folder.verifier_seconds,
-                alone=False,
-                env=folder.variables_of("verifier"),
-            )
+            ended = await _run_tests(untouched, folder, folder.workdir)
         if ended.exit_code is None:
             return GraderFault(
                 f"{sentence}, nor without the agent's work: raise timeout_sec in [verifier] of its task.toml."
@@ -402,6 +416,35 @@ def parse_rewards(name: str, content: bytes) -> dict[str, float]:
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise GraderFault(f"The tests wrote no rewards to {name}, but {content[:200]!r}: {error}.") from None  # fmt: skip
     return rewards
+
+
+async def _run_tests(opened: OpenWorkspace, folder: TaskFolder, workdir: str) -> CommandOutcome:
+    """Run a task's tests in a workspace that has them; `exit_code` None: they did not end in time."""
+    return await opened.bash(
+        TEST_COMMAND,
+        cwd=workdir,
+        timeout=folder.verifier_seconds,
+        alone=False,
+        env=folder.variables_of("verifier"),
+    )
+
+
+def _result(ended: CommandOutcome, rewards: Mapping[str, float]) -> EvaluationResult:
+    return EvaluationResult(
+        reward=reward_of(rewards),
+        info={
+            "exit_code": ended.exit_code,
+            "stdout": ended.stdout[-_OUTPUT:],
+            "stderr": ended.stderr[-_OUTPUT:],
+            "rewards": dict(rewards),
+        },
+        subscores=[
+            SubScore(name=key, value=value, weight=1.0)
+            for key, value in rewards.items()
+            if len(rewards) > 1 and value <= 1.0
+        ]
+        or None,
+    )
 
 
 def _image(task: TaskFolder, *, engine: bool) -> SandboxImage | None:

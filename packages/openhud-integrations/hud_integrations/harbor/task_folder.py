@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import tomllib
@@ -19,10 +18,19 @@ from hud_integrations.containers.compose.compose_file import read_compose
 from hud_integrations.containers.dockerfiles.build_context import BuildContext
 from hud_integrations.containers.image_build import bases_are_named
 from hud_integrations.harbor.dockerfile import Copy, Stage, read_dockerfile
+from hud_integrations.harbor.settings import (
+    allowed_hosts,
+    literal_variables,
+    memory_mb,
+    read_health_check,
+)
+from hud_integrations.harbor.verifier.verifier_settings import (
+    VerifierSettings,
+    is_separate,
+    read_verifier,
+)
 
 _STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_OLDER_SIZE = re.compile(r"(\d+(?:\.\d+)?)([GMK])")
-_MEGABYTES = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
 WORKDIR = "/app"
 """Folder of a task that names none, or one that a sandbox cannot have."""
 
@@ -71,15 +79,13 @@ class TaskFolder:
     lost: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     steps: list[StepFolder] = field(default_factory=list)
+    verifier: VerifierSettings | None = None
+    """Its verifier, where that has a container of its own."""
 
     @property
     def allowed_hosts(self) -> tuple[str, ...] | None:
         """Hosts that programs may reach: None for all public ones, empty for none."""
-        environment = self._section("environment")
-        mode = environment.get("network_mode")
-        if mode == "no-network" or (mode is None and environment.get("allow_internet") is False):
-            return ()
-        return tuple(environment.get("allowed_hosts") or ()) if mode == "allowlist" else None
+        return allowed_hosts(self._section("environment"))
 
     @property
     def settings(self) -> tuple[Any, ...]:
@@ -127,12 +133,7 @@ class TaskFolder:
 
     @property
     def memory_mb(self) -> float | None:
-        environment = self._section("environment")
-        megabytes = environment.get("memory_mb")
-        if megabytes is not None:
-            return float(megabytes)
-        older = _OLDER_SIZE.fullmatch(str(environment.get("memory", "")).strip().upper())
-        return None if older is None else float(older[1]) * _MEGABYTES[older[2]]
+        return memory_mb(self._section("environment"))
 
     @property
     def cpus(self) -> float | None:
@@ -182,11 +183,11 @@ def read_folder(
         _read_services(task, services)
     _read_config(task)
     text = _dockerfile(task)
-    if task.has_services:
+    in_image = text is not None and (bases_are_named(text) if images is None else images)
+    if is_separate(config.get("verifier") or {}):
+        _read_verifier(task, in_image=in_image, is_named=images is None)
+    if task.has_services or in_image:
         _read_image(task, text or "")
-        return task
-    if text is not None and (bases_are_named(text) if images is None else images):
-        _read_image(task, text)
         return task
     _read_dockerfile(task)
     if task.workdir == "/" or taken(task.workdir):
@@ -236,9 +237,8 @@ def _read_config(task: TaskFolder) -> None:
         "environment.tpu": environment.get("tpu"),
         "environment.os = windows": environment.get("os") == "windows",
         "environment.mcp_servers": environment.get("mcp_servers"),
-        "a verifier in a container of its own": verifier.get("environment_mode") == "separate"
-        or verifier.get("environment"),
         "a verifier without tests/test.sh": not (task.folder / "tests" / "test.sh").is_file()
+        and not is_separate(verifier)
         and not (
             task.steps and all((step.folder / "tests/test.sh").is_file() for step in task.steps)
         ),
@@ -250,8 +250,8 @@ def _read_config(task: TaskFolder) -> None:
         "environment.storage_mb": environment.get("storage_mb"),
         "agent.user": (config.get("agent") or {}).get("user"),
         "verifier.user": verifier.get("user"),
-        "verifier.collect": verifier.get("collect"),
-        "artifacts": config.get("artifacts"),
+        "verifier.collect": not is_separate(verifier) and verifier.get("collect"),
+        "artifacts": not is_separate(verifier) and config.get("artifacts"),
         "trajectory.json": (task.folder / "trajectory.json").exists(),
     }
     task.lost += [name for name, is_set in losing.items() if is_set]
@@ -281,30 +281,18 @@ def _read_services(task: TaskFolder, services: bool) -> None:
         task.has_services = True
 
 
-def literal_variables(section: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables of a section, without those that name others (`${NAME}`)."""
-    declared = section.get("env") or {}
-    return {name: str(value) for name, value in declared.items() if "${" not in str(value)}
+def _read_verifier(task: TaskFolder, *, in_image: bool, is_named: bool) -> None:
+    """Have a task's tests run in a container of their own, or name why they cannot.
 
-
-def read_health_check(section: Mapping[str, Any]) -> HealthCheck | None:
-    """Return the check of a section's `healthcheck`, whose defaults are Harbor's. Raises `UsageError` for a malformed one."""
-    declared = section.get("healthcheck")
-    if declared is None:
-        return None
+    `is_named`: without docker or podman, `add_image` must have named the bases of its image.
+    """
     try:
-        interval, timeout, start = (
-            float(declared.get(name, default))
-            for name, default in (("interval_sec", 5), ("timeout_sec", 30), ("start_period_sec", 0))
-        )
-        seconds = start + interval * int(declared.get("retries", 3))
-        if not (0 <= seconds < math.inf and 0 < timeout < math.inf):
-            raise ValueError
-        return HealthCheck(["/bin/sh", "-c", str(declared["command"])], seconds, timeout)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-        raise UsageError(
-            "A healthcheck of task.toml needs a command; its times are numbers of seconds."
-        ) from None
+        if task.steps or not (in_image or task.has_services):
+            raise UsageError("")
+        named_only = is_named and not task.has_services
+        task.verifier = read_verifier(task.folder / "tests", task.config, named_only=named_only)
+    except UsageError as error:
+        task.refused.append(f"a verifier in a container of its own{error}")
 
 
 def read_steps(task: TaskFolder) -> list[StepFolder]:
@@ -340,7 +328,7 @@ def _read_step_configs(task: TaskFolder) -> None:
         task.refused.append(f"multi_step_reward_strategy = {strategy}")
     for declared in task.config.get("steps") or ():
         agent, verifier = declared.get("agent") or {}, declared.get("verifier") or {}
-        if verifier.get("environment_mode") == "separate" or verifier.get("environment"):
+        if is_separate(verifier):
             task.refused.append("a verifier in a container of its own")
         losing = {
             "artifacts": declared.get("artifacts"),
