@@ -9,9 +9,9 @@ from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
 
 from hud_dashboard.local.door import LocalDoor
+from hud_dashboard.page_paths import PATHS
 from hud_dashboard.static_files import FOLDER
 from hud_dashboard.value_formats import visible
-from hud_platform.access.page_paths import FAMILIES, api_families
 from hud_platform.access.response_headers import POLICY
 
 
@@ -75,7 +75,7 @@ async def test_a_browser_at_an_unknown_address_gets_a_page(web, keyed):
 
 def test_each_path_belongs_to_the_pages_or_to_the_api(keyed):
     first = {route.path[1:].partition("/")[0] for route in keyed.app.routes}
-    assert first - FAMILIES == api_families()
+    assert first - PATHS.families == PATHS.api_families()
 
 
 async def test_another_site_gets_a_page_that_says_so(web):

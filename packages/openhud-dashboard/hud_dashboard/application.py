@@ -26,7 +26,7 @@ SMALLEST_PACKED = 1_000
 
 
 def create_pages(parts: Parts) -> FastAPI:
-    """Return the application for requests that `paths.is_page` accepts."""
+    """Return the application for requests that `middleware.Dashboard` serves."""
     pages = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     pages.state.parts = parts
     pages.state.changes = Changes(parts.stopping)

@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hud_platform.access.page_paths import SAFE, header, is_page, wants_page
+from hud_dashboard.page_paths import PATHS
+from hud_platform.access.page_paths import SAFE
+from hud_platform.access.request_headers import header, wants_page
 
 if TYPE_CHECKING:
     from hud_platform.parts import Parts
@@ -23,7 +25,7 @@ class Dashboard:
         self._pages: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not is_page(scope):
+        if not self._serves(scope):
             await self.app(scope, receive, send)
             return
 
@@ -39,6 +41,11 @@ class Dashboard:
             await _refusal(scope)(scope, receive, send_fresh)
             return
         await self.pages()(scope, receive, send_fresh)
+
+    def _serves(self, scope: Scope) -> bool:
+        """Return True for a page of the dashboard, and for one that nothing has."""
+        paths = self.parts.page_paths
+        return paths.is_page(scope) and (PATHS.hold(scope["path"]) or not paths.hold(scope["path"]))
 
     def pages(self) -> ASGIApp:
         """Application of the pages; created at the first request for a page, which most embedded platforms never get."""

@@ -3,11 +3,13 @@
 from hud_dashboard import device_login
 from hud_dashboard.documentation import routes as documentation
 from hud_dashboard.middleware import Dashboard
+from hud_dashboard.page_paths import PATHS
 from hud_dashboard.state import DashboardState
 from hud_platform.pages import PagesPlug
 
 pages = PagesPlug(
     middleware=Dashboard,
+    paths=PATHS,
     routers=(device_login.router, documentation.router),
     service=DashboardState,
 )

@@ -16,7 +16,7 @@ from hud import __version__, exact_json
 from hud_dashboard.static_files import address
 from hud_dashboard.value_formats import FILTERS
 from hud_platform.access import Scope, caller
-from hud_platform.access.page_paths import wants_page
+from hud_platform.access.request_headers import wants_page
 
 TITLES = {
     400: "That cannot be done",

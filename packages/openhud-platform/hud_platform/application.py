@@ -18,6 +18,7 @@ from hud.errors import HudError, PlatformError, StoreError, StoreFullError
 from hud_platform.access import LOCAL
 from hud_platform.access.bodies import NO_TEXT, Bodies
 from hud_platform.access.middleware import Door, retry_headers
+from hud_platform.access.page_paths import PagePaths
 from hud_platform.access.pass_door import PassDoor
 from hud_platform.access.response_headers import ResponseHeaders
 from hud_platform.gateway.exchange import Exchange
@@ -51,7 +52,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
         **{name: plug.service for name, plug in pages.items()},
     }
     makers = {name: make for name, make in services.items() if make is not None}
-    parts = Parts(config, makers)
+    page_paths = PagePaths.merge(plug.paths for plug in pages.values())
+    parts = Parts(config, makers, page_paths)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -76,6 +78,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
             passes=parts.passes,
             limits=parts.limits,
             sessions=parts.web_sessions,
+            pages=page_paths,
             key_prefixes=[plug.key_prefix for plug in joined.values() if plug.key_prefix],
         )
         app.add_middleware(

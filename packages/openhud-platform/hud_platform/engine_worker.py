@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hud.engine import cpu_threads
+from hud_platform.access.page_paths import PagePaths
 from hud_platform.models.model_lease import work_for
 from hud_platform.parts import Parts
 from hud_platform.process.config import PlatformConfig
@@ -37,7 +38,8 @@ async def work(connection: socket.socket) -> None:
     cpu_threads.limit(
         sampling=threads
     )  # The other cores are for the server, which asks for the tokens.
-    parts = await asyncio.to_thread(Parts, PlatformConfig(Path(home), database, storage), {})
+    config = PlatformConfig(Path(home), database, storage)
+    parts = await asyncio.to_thread(Parts, config, {}, PagePaths())
     worker = Worker(InlineEngine(parts.policies, parts.sessions), writer)
     writer.write(pack(["ready"]))
     await worker.serve(reader)

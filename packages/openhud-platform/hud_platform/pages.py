@@ -12,7 +12,9 @@ from typing import Protocol
 from fastapi import APIRouter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hud.errors import UsageError
 from hud.plugs import load_all
+from hud_platform.access.page_paths import API_FAMILIES, PagePaths
 from hud_platform.parts import Parts
 from hud_platform.process.background import Service
 
@@ -32,6 +34,9 @@ class PagesPlug:
     """Pages, and the state behind them."""
 
     middleware: type[PageMiddleware]
+    paths: PagePaths
+    """Paths that `middleware` serves. On a server with keys a browser that has signed in reaches them by its cookie, which other sites
+    cannot send with a POST; other paths need a key in a header."""
     routers: tuple[APIRouter, ...] = ()
     """Pages at paths of the API, such as `/docs`."""
     service: Callable[[Parts], Service] | None = None
@@ -41,6 +46,20 @@ class PagesPlug:
 def page_plugs() -> dict[str, PagesPlug]:
     """Return the registered pages by the names of their entry points.
 
-    Raises `UsageError` for a plug that cannot be imported.
+    Raises `UsageError` for a plug that cannot be imported, or whose paths are not its own.
     """
-    return load_all(GROUP, PagesPlug)
+    plugs = load_all(GROUP, PagesPlug)
+    owners = dict.fromkeys(API_FAMILIES, "the platform")
+    for name, plug in plugs.items():
+        for family in sorted(plug.paths.families):
+            if family in owners:
+                raise UsageError(
+                    f"{GROUP} {name!r} has pages at /{family}, which {owners[family]} has; choose another path."
+                )
+            owners[family] = f"{GROUP} {name!r}"
+        outside = [path for path in plug.paths.open if not plug.paths.hold(path)]
+        if outside:
+            raise UsageError(
+                f"{GROUP} {name!r} opens {outside[0]}, which is no path of its pages; add it to their families."
+            )
+    return plugs

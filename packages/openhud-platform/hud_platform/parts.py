@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hud_platform.access.keys import Keys
 from hud_platform.access.limits import Limits, Visitors
+from hud_platform.access.page_paths import PagePaths
 from hud_platform.access.passes import Passes
 from hud_platform.access.signed_links import SignedLinks
 from hud_platform.access.web_sessions import WebSessions
@@ -59,10 +60,15 @@ class Parts:
     """The parts of one platform in order of construction; `close` closes them in reverse order."""
 
     def __init__(
-        self, config: PlatformConfig, services: Mapping[str, Callable[[Parts], Service]]
+        self,
+        config: PlatformConfig,
+        services: Mapping[str, Callable[[Parts], Service]],
+        page_paths: PagePaths,
     ) -> None:
         """`services`: makers of what stands behind foreign routes and pages. Raises `StoreError` if the store cannot be opened."""
         self.config = config
+        self.page_paths = page_paths
+        """Paths of all packages' pages."""
         self._service_makers = services
         self._services: dict[str, Service] = {}
         self.constructing = threading.RLock()

@@ -6,12 +6,14 @@ import hmac
 import secrets
 from urllib.parse import parse_qs
 
+from fastapi import FastAPI
 from markupsafe import Markup
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hud_dashboard.rendering import refusal_page
-from hud_platform.access.page_paths import cookie, header, is_page, wants_page
+from hud_platform.access.page_paths import PagePaths
+from hud_platform.access.request_headers import cookie, header, wants_page
 from hud_platform.access.response_headers import ResponseHeaders
 
 _ADVICE = Markup(
@@ -25,8 +27,10 @@ class LocalDoor:
     token refuses the former, the check of `Host` the latter (their names may resolve to this machine).
     """
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
+    def __init__(self, app: FastAPI, port: int) -> None:
+        """`app`: that of a platform, with its pages."""
         self.app = app
+        self._paths: PagePaths = app.state.parts.page_paths
         self.token: str | None = secrets.token_urlsafe(24)
         """One-time token: valid for the first browser that opens the address."""
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
@@ -48,7 +52,7 @@ class LocalDoor:
         if self._known(scope):
             if b"token=" in scope["query_string"]:  # The token must not stay in the address bar.
                 return _redirect(scope["path"])
-            if is_page(scope):
+            if self._paths.is_page(scope):
                 return self.app
             return _refusal(
                 scope,

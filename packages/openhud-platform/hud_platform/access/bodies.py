@@ -13,8 +13,8 @@ from typing import Any
 from hud import exact_json
 from hud_platform.access.identity import Identity
 from hud_platform.access.middleware import App, Receive, Scope, Send, refuse
-from hud_platform.access.page_paths import header
 from hud_platform.access.paths import is_inference
+from hud_platform.access.request_headers import header
 
 WITHOUT_KEY = 64 << 10
 READING = 1 << 20

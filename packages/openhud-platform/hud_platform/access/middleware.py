@@ -18,10 +18,11 @@ from hud_platform.access.admission import ACCESS_DENIED, Admission, KeyEndedErro
 from hud_platform.access.identity import Identity
 from hud_platform.access.keys import Keys
 from hud_platform.access.limits import Limits
-from hud_platform.access.page_paths import cookie, header, is_open_page, is_page, wants_page
+from hud_platform.access.page_paths import SIGN_IN, PagePaths
 from hud_platform.access.passes import PREFIX, Passes
 from hud_platform.access.paths import refusal
 from hud_platform.access.request_dialect import dialect_of
+from hud_platform.access.request_headers import cookie, header, wants_page
 from hud_platform.access.web_sessions import COOKIE, WebSessions
 
 Scope = dict[str, Any]
@@ -54,6 +55,7 @@ class Door:
         passes: Passes,
         limits: Limits,
         sessions: WebSessions,
+        pages: PagePaths,
         key_prefixes: Sequence[str] = (),
     ) -> None:
         """`key_prefixes`: what clients of foreign protocols put before a key in `x-api-key`."""
@@ -63,13 +65,14 @@ class Door:
         self.passes = passes
         self.limits = limits
         self.sessions = sessions
+        self.pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or is_open(scope["path"]):
             await self.app(scope, receive, send)
             return
         secret = secret_of(scope, self.key_prefixes)
-        if secret is None and is_page(scope):
+        if secret is None and self.pages.is_page(scope):
             await self._show(scope, receive, send)
             return
         try:
@@ -118,7 +121,7 @@ class Door:
             await admission.close()
         elif not admission.begun:
             await refuse_error(scope, admission.send, KeyEndedError())
-        elif is_page(scope):
+        elif self.pages.is_page(scope):
             await admission.send({"type": "http.response.body", "body": b""})
         # Aborts the connection, which is the client's only sign of an incomplete response.
 
@@ -137,10 +140,12 @@ class Door:
                 return await asyncio.to_thread(self.sessions.find, secret) is not None
 
             await self._admit(Admission(send, recheck), scope, receive, send)
-        elif is_open_page(scope["path"]):
+        elif self.pages.is_open(scope["path"]):
             await self.app(scope, receive, send)
-        else:
+        elif wants_page(scope) and self.pages.is_open(SIGN_IN):
             await _send_to_signin(scope, send)
+        else:
+            await refuse(scope, send, 401, NO_KEY, {})
 
     async def _identify(self, secret: str) -> Identity | None:
         if secret.startswith(PREFIX):
@@ -181,15 +186,12 @@ def _key_headers() -> frozenset[bytes]:
 
 
 async def _send_to_signin(scope: Scope, send: Send) -> None:
-    if not wants_page(scope):
-        await refuse(scope, send, 401, NO_KEY, {})
-        return
     query = scope["query_string"].decode("latin-1")
     wanted = scope["path"] + (f"?{query}" if query else "")
-    place = f"/signin?next={quote(wanted, safe='/')}" if scope["method"] == "GET" else "/signin"
+    place = f"{SIGN_IN}?next={quote(wanted, safe='/')}" if scope["method"] == "GET" else SIGN_IN
     # For a fragment of a page, the browser would follow a redirect and insert the sign-in form into the page.
     inside = bool(header(scope, b"hx-request"))
-    headers = {"hx-redirect": "/signin"} if inside else {"location": place}
+    headers = {"hx-redirect": SIGN_IN} if inside else {"location": place}
     await _send(send, 401 if inside else 303, b"", headers)
 
 
