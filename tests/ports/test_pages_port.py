@@ -6,7 +6,7 @@ import pytest
 from hud.errors import UsageError
 from hud_platform.access.web_sessions import COOKIE
 from hud_platform.application import create_app
-from hud_platform.pages import page_plugs
+from hud_platform.plugs.page_plugs import page_plugs
 from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse
 from hud_platform.process.background import Service
 from hud_platform.dependencies import service_part
 from hud_platform.access.page_paths import PagePaths
-from hud_platform.pages import PagesPlug
+from hud_platform.plugs.page_plugs import PagesPlug
 
 
 class Board(Service):

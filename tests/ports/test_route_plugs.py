@@ -5,7 +5,7 @@ import pytest
 
 from hud.errors import UsageError
 from hud_platform.application import PlatformConfig, create_app
-from hud_platform.routes.plugs import route_plugs
+from hud_platform.plugs.route_plugs import route_plugs
 from hud_platform.store.tables import LOCAL_TEAM
 
 CHESS = '''
@@ -15,7 +15,7 @@ from fastapi import APIRouter
 
 from hud_platform.process.background import Service
 from hud_platform.dependencies import RUN, Team, service_part
-from hud_platform.routes.plugs import RoutePlug
+from hud_platform.plugs.route_plugs import RoutePlug
 
 
 class Games(Service):

@@ -5,7 +5,7 @@ from hud_dashboard.documentation import routes as documentation
 from hud_dashboard.middleware import Dashboard
 from hud_dashboard.page_paths import PATHS
 from hud_dashboard.state import DashboardState
-from hud_platform.pages import PagesPlug
+from hud_platform.plugs.page_plugs import PagesPlug
 
 pages = PagesPlug(
     middleware=Dashboard,

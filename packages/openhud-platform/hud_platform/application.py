@@ -23,12 +23,12 @@ from hud_platform.access.pass_door import PassDoor
 from hud_platform.access.response_headers import ResponseHeaders
 from hud_platform.gateway.exchange import Exchange
 from hud_platform.gateway.missing_endpoints import refuse_path
-from hud_platform.pages import page_plugs
 from hud_platform.parts import Parts
+from hud_platform.plugs.page_plugs import page_plugs
+from hud_platform.plugs.route_plugs import refuse_overlaps, route_plugs
 from hud_platform.process.config import PlatformConfig
 from hud_platform.process.metrics import Measured
 from hud_platform.routes import ROUTERS, first_routers
-from hud_platform.routes.plugs import refuse_overlaps, route_plugs
 
 NO_ROOM = "There is no room on the server's disk."
 TOO_DEEP = "A value of this request is nested too deep."

@@ -43,7 +43,7 @@ def part(choose: Callable[[Parts], object]) -> Any:
 
 
 def service_part(name: str) -> Any:
-    """Return a dependency on the service behind the routes of a plug (`hud_platform.routes.plugs`), by its entry point's name."""
+    """Return a dependency on the service behind the routes of a plug (`hud_platform.plugs.route_plugs`), by its entry point's name."""
     return part(lambda parts: parts.service(name))
 
 

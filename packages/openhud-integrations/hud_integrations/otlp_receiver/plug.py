@@ -13,7 +13,7 @@ from hud_integrations.otlp_receiver.received_spans import receive_spans
 from hud_integrations.otlp_receiver.spans import spans_of_json, spans_of_protobuf
 from hud_platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP, has_many_containers
 from hud_platform.dependencies import RUN, StorePart, Team, part
-from hud_platform.routes.plugs import RoutePlug
+from hud_platform.plugs.route_plugs import RoutePlug
 from hud_platform.routes.telemetry import unpacked_body
 from hud_platform.store import Store
 from hud_platform.store.ingest import NOT_OURS

@@ -1,7 +1,7 @@
 """Calls of a training session over single datums: every tensor of a loss comes with the request.
 
 `training_calls` takes runs with rewards and computes their advantages; these take what the loss itself takes. They have no
-route of their own: a plug that serves another trainer's protocol (`hud_platform.routes.plugs`) translates to them.
+route of their own: a plug that serves another trainer's protocol (`hud_platform.plugs.route_plugs`) translates to them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from hud_integrations.tinker.service.client_state import ClientState
 from hud_integrations.tinker.service.routes import records, sampling, training
-from hud_platform.routes.plugs import RoutePlug
+from hud_platform.plugs.route_plugs import RoutePlug
 
 routes = RoutePlug(
     prefix="/api/v1",

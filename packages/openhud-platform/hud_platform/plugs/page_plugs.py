@@ -1,6 +1,6 @@
 """Port of pages: what a package serves to browsers beside the API, by an entry point of the group `hud.pages`.
 
-Pages take what they use from `hud_platform.dependencies`, as the routes of `hud_platform.routes.plugs` do.
+Pages take what they use from `hud_platform.dependencies`, as the routes of `hud_platform.plugs.route_plugs` do.
 """
 
 from __future__ import annotations
