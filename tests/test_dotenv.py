@@ -36,6 +36,21 @@ def test_a_quote_without_its_end_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "line", ["OPENAI_API_KEY sk-1", "OPENAI_API_KEY: sk-1", "export TOKEN abc", "TOKEN\tabc"]
+)
+def test_a_value_without_its_sign_is_refused_with_its_line(tmp_path, line):
+    (tmp_path / ".env").write_text(f"A=1\n# {line}\n{line}\nB=2\n")
+    with pytest.raises(UsageError, match=r"\.env:3: write \w+=VALUE; the line has no =\."):
+        read_dotenv(tmp_path / ".env")
+
+
+@pytest.mark.parametrize("text", ["export A", "A", "-----BEGIN KEY-----", "a: 1", "then B=1"])
+def test_lines_of_other_programs_are_left(tmp_path, text):
+    (tmp_path / ".env").write_text(f'K="one\nTOKEN abc\ntwo"\n{text}\n')
+    assert read_dotenv(tmp_path / ".env")["K"] == "one\nTOKEN abc\ntwo"
+
+
+@pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (b"A=1\nB=\xe9\n", r"\.env:2: this is no text in UTF-8"),

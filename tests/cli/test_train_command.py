@@ -66,6 +66,8 @@ def test_arguments_that_make_no_sense_are_refused(hud):  # noqa: F811
     assert "no runtime 'moon'" in hud("train tiny tasks.py --tasks-per-step 2 --runtime moon", 2)
     assert "no meaning with --from" in hud("train tiny tasks.py --from x --group 4", 2)
     assert "There are no tasks" in hud("train tiny", 2)
+    assert "hud train MODEL TASKS" in hud("train", 2)
+    assert "the model comes first: hud train tiny tasks.py" in hud("train tasks.py tiny", 2)
 
 
 @pytest.mark.slow

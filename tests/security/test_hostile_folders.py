@@ -195,3 +195,15 @@ async def test_what_is_no_file(server, folder, name, kind):
     else:
         os.mkfifo(path)
     assert await statuses(server, folder) == [400]
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "tokenizer.json"])
+async def test_large_files_are_refused_before_they_are_read(server, folder, name):
+    """A config.json of 200 MB was parsed again by each request that read it: half a minute for the first."""
+    content = (folder / name).read_bytes() if (folder / name).exists() else b"{}"
+    (folder / name).write_bytes(content + b" " * (9 << 20))
+    headers = bearer(server.key())
+    body = {"source": str(folder), "name": "large"}
+    answer = await server.ask("POST", "/v2/models/add", headers, body)
+    assert answer.status == 400
+    assert "bytes; 8,388,608 are the most" in answer.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from hud.durable_files import PRIVATE, write_file
@@ -20,6 +20,10 @@ _ASSIGNMENT = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
+_WITHOUT_SIGN = re.compile(
+    r"^[ \t]*(?:export[ \t]+)?(?P<key>[A-Z][A-Z0-9_]*)[ \t]*[: \t][ \t]*[^\s:]", re.MULTILINE
+)
+"""A name, and a value without the sign between them; other lines that are no assignment are another program's."""
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 _UNQUOTED = re.compile(r"[^\s\"'#\\]([^\s\\]*[^\s\"'\\])?|")
 """Values that every reader of dotenv files takes as they stand."""
@@ -29,9 +33,13 @@ def read_dotenv(path: Path) -> dict[str, str]:
     """Return the `KEY=VALUE` pairs of a dotenv file; comments, blank lines and a missing file are fine.
 
     A quoted value may have several lines; in double quotes, `\\n` is a line break. A folder, such as a virtual environment,
-    holds no pairs. Raises `UsageError` for a quote without its end, and for a file that is no text in UTF-8.
+    holds no pairs. Raises `UsageError` for a quote without its end, a name with a value and no `=`, and for a file that is no
+    text in UTF-8.
     """
-    return {match["key"]: _value(match) for match in _assignments(path, _text(path))}
+    text = _text(path)
+    matches = list(_assignments(path, text))
+    _refuse_missing_signs(path, text, matches)
+    return {match["key"]: _value(match) for match in matches}
 
 
 def write_dotenv(path: Path, values: Mapping[str, str]) -> None:
@@ -88,6 +96,15 @@ def _assignments(path: Path, text: str) -> Iterator[re.Match[str]]:
                 f"{path}:{line}: the value of {match['key']} has a quote without its end."
             )
         yield match
+
+
+def _refuse_missing_signs(path: Path, text: str, matches: Iterable[re.Match[str]]) -> None:
+    """Raise `UsageError` for a line such as `OPENAI_API_KEY sk-1`: its value would be missing without a word."""
+    assigned = [match.span() for match in matches]
+    for match in _WITHOUT_SIGN.finditer(text):
+        if not any(start <= match.start("key") < end for start, end in assigned):
+            line = text.count("\n", 0, match.start("key")) + 1
+            raise UsageError(f"{path}:{line}: write {match['key']}=VALUE; the line has no =.")
 
 
 def _value(match: re.Match[str]) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hud.engine.chat.chat_format import ChatFormat
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")
+MOST_BYTES = 8 << 20
+"""Largest of the files beside the weights and the tokenizer, whose own limit is larger; published ones have up to 2 MB."""
 TRIAL_SECONDS = 20.0
 """Processor time of the conversations that are rendered while a model is added."""
 _LONGEST_SHOWN = 200
@@ -56,6 +58,11 @@ def check_folder(folder: Path) -> None:
     for path in [*format_files(folder), *folder.glob("*.safetensors*")]:
         if os.path.lexists(path) and not path.is_file():
             raise UsageError(f"{path} is not a regular file. Replace it, or leave it out.")
+    for path in format_files(folder):
+        if path.name != "tokenizer.json" and path.exists() and path.stat().st_size > MOST_BYTES:
+            raise UsageError(
+                f"{path} has {path.stat().st_size:,} bytes; {MOST_BYTES:,} are the most. Use a model with another one."
+            )
     from hud.engine.pretrained import check_weights  # Loads torch.
 
     try:

@@ -7,6 +7,7 @@ import asyncio
 import click
 
 from hud.cli.option_checks import PORT
+from hud.cli.output import count
 
 
 @click.command(
@@ -27,8 +28,8 @@ def command(environment: str, port: int, host: str) -> None:
 
     loaded = load_environment(environment)
     click.echo(
-        f"Serving {loaded.name} {loaded.version} ({len(loaded.templates)} templates, "
-        f"{len(loaded.tools)} tools) on {host}. Ctrl-C stops.",
+        f"Serving {loaded.name} {loaded.version} ({count(len(loaded.templates), 'template')}, "
+        f"{count(len(loaded.tools), 'tool')}) on {host}. Ctrl-C stops.",
         err=True,
     )
     asyncio.run(serve(loaded, host=host, port=port))

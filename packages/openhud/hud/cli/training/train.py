@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,6 +161,14 @@ def command(
     from hud.train.config import load_config, read_toml
     from hud.train.recipe import is_recipe
 
+    if model is None and file is None:
+        raise UsageError(
+            "Which model, and which tasks? hud train MODEL TASKS; `hud models list` lists models."
+        )
+    if model is not None and tasks is not None and Path(model).suffix and Path(model).is_file():
+        raise UsageError(
+            f"{model} is a file; the model comes first: hud train {shlex.join([tasks, model])}"
+        )
     values = {"model": model, "tasks": tasks, **options}
     values["loss_config"] = _numbers(options["loss_config"]) or None
     values["agent_settings"] = parse_settings(options["agent_settings"], "agent-settings") or None
