@@ -13,6 +13,7 @@ from hud import RuntimeConfig, RuntimeResources, Task
 from hud.environment.templates.runtime_config import RuntimeGPU
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.rollouts import rollout
+from hud.eval.runtimes.containers.contained_environment import serving_container
 from hud.eval.runtimes.containers.container import ContainerSpec, container
 from hud.eval.runtimes.containers.health_check import parse_health_check
 from hud.trace.recording.recorder import NullRecorder
@@ -187,6 +188,43 @@ async def test_an_environment_in_an_image_plays_with_a_network_and_without(shop,
     task.runtime_config = RuntimeConfig(resources=RuntimeResources(memory_mb=512, cpu=2)).model_dump(exclude_none=True)  # fmt: skip
     run = await rollout(task, seen, runtime=runtime, recorder=NullRecorder())
     assert run.reward == 1.0, run.trace.error
+
+
+ASK = """
+import os, socket, sys
+proxy = socket.create_connection((os.environ["https_proxy"].split("/")[2].split(":")[0], 3128))
+proxy.sendall(f"CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+answer = b"".join(iter(lambda: proxy.recv(1000), b"")).split()
+print(answer[1].decode(), answer[-1].decode())
+"""
+
+
+@pytest.mark.slow
+async def test_allowed_hosts_are_all_that_a_container_reaches(shop):
+    served = await asyncio.start_server(lambda _, writer: (writer.write(b"hello"), writer.close()), "127.0.0.1", 0)  # fmt: skip
+    address = f"127.0.0.1:{served.sockets[0].getsockname()[1]}"
+    image = await ContainerRuntime(shop / "env.py")._built("where")
+    spec = ContainerSpec(
+        image, mounts=machine_mounts(), network="none", allowed_hosts=[address, "*.example.org"]
+    )
+    async with served, serving_container(spec) as (contained, _, _):
+
+        async def ask(host):
+            done = await contained.execute(["python3", "-c", ASK, host])
+            return done.stdout.split()
+
+        assert await ask(address) == ["200", "hello"]
+        assert (await ask("127.0.0.1:1"))[0] == "403"
+        assert (await ask("example.com:443"))[0] == "403"
+        devices = await contained.execute(["/bin/sh", "-c", "ls /sys/class/net"])
+        assert devices.stdout == "lo\n"
+    runtime = ContainerRuntime(
+        shop / "env.py", network="none", allowed_hosts=[address], mounts=machine_mounts()
+    )
+    run = await rollout(Task(env="shop", id="where"), seen, runtime=runtime, recorder=NullRecorder())  # fmt: skip
+    assert run.reward == 1.0, run.trace.error
+    with pytest.raises(UsageError, match="give network='none', too"):
+        ContainerRuntime(allowed_hosts=["example.org"])
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,8 +38,8 @@ class ContainerRuntime(RolloutRuntime):
 
     The image is the task's `runtime_config.image`, else `image`, else it is built from the `Dockerfile.hud` in the folder of
     `source`, once for each content. `resources.cpu` and `resources.memory_mb` of the task are limits, at most `processors` and
-    `memory_mb`. `mounts` are read-only files of this machine, by path inside. `spares` containers of each image are up before a
-    rollout needs them, from the first one on.
+    `memory_mb`. `mounts` are read-only files of this machine, by path inside. With `network="none"`, `allowed_hosts` are web hosts
+    that a proxy reaches. `spares` containers of each image are up before a rollout needs them, from the first one on.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class ContainerRuntime(RolloutRuntime):
         memory_mb: float | None = None,
         processes: int | None = None,
         network: Literal["all", "none"] = "all",
+        allowed_hosts: Sequence[str] | None = None,
         mounts: Mapping[str, str | Path] | None = None,
         spares: int = 0,
     ) -> None:
@@ -67,6 +68,7 @@ class ContainerRuntime(RolloutRuntime):
             processes=processes,
             network=network,
             mounts=mounts or {},
+            allowed_hosts=allowed_hosts,
         )
         self._building = asyncio.Lock()
 
@@ -88,6 +90,7 @@ class ContainerRuntime(RolloutRuntime):
             gpus=_gpus(task.slug, resources),
             network=limits.network,
             mounts=limits.mounts,
+            allowed_hosts=limits.allowed_hosts,
         )
         startup = config.limits.startup_timeout_s if config.limits is not None else None
         pool = self._pool(spec, startup or READY_SECONDS)

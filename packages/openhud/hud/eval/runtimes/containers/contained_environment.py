@@ -10,7 +10,8 @@ from dataclasses import replace
 from hud.environment.channel.client.remote_connection import Loss, RemoteConnection
 from hud.environment.processes.reaper import signalled
 from hud.errors import InfrastructureFault
-from hud.eval.runtimes.containers.container import Container, ContainerSpec, container
+from hud.eval.runtimes.containers.container import Container, ContainerSpec
+from hud.eval.runtimes.containers.loopback import networked_container
 from hud.eval.runtimes.process_loss import loss_of
 
 PORT = 8765
@@ -52,7 +53,7 @@ async def contained_environment(
 async def serving_container(spec: ContainerSpec) -> AsyncIterator[tuple[Container, str, int]]:
     """A new container, with host and port of its control channel on this machine."""
     async with AsyncExitStack() as stack:
-        contained = await stack.enter_async_context(container(replace(spec, port=PORT)))
+        contained = await stack.enter_async_context(networked_container(replace(spec, port=PORT)))
         await contained.wait_until_healthy()
         if spec.network == "none":
             host, port = "127.0.0.1", await stack.enter_async_context(_relayed(contained))

@@ -40,12 +40,16 @@ class ContainerSpec:
     """Port that is published on this machine's loopback; needs the network."""
     mounts: Mapping[str, str | Path] = field(default_factory=dict)
     """Files and folders of this machine by their path inside, read-only."""
+    allowed_hosts: Sequence[str] | None = None
+    """Web hosts that a proxy on its loopback reaches, without any other network: names or patterns, with a port or for 80 and 443."""
 
     def __post_init__(self) -> None:
         if self.network not in ("all", "none"):
             raise UsageError(
-                f"A container's network is 'all' or 'none', not {self.network!r}; hosts by name are a workspace's."
+                f"A container's network is 'all' or 'none', not {self.network!r}; name hosts by allowed_hosts."
             )
+        if self.allowed_hosts is not None and self.network != "none":
+            raise UsageError("allowed_hosts says what of the network is allowed; give network='none', too.")  # fmt: skip
 
     def arguments(self, name: str, program: str) -> list[str]:
         """Return the arguments of `run` of an engine. Values of variables are not in them: lists of processes would show them.
