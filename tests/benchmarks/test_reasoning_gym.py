@@ -150,6 +150,8 @@ async def test_an_answer_is_never_executed(generator, attack, tmp_path, monkeypa
     ("generator", "answer"),
     [
         ("puzzle24", "6 + 6 + 6 + 6"),
+        ("complex_arithmetic", "nan"),
+        ("complex_arithmetic", "nan + nanj"),
         ("sokoban", "Up? DURR."),
         ("simple_integration", "Integral(x, x)"),
         ("intermediate_integration", "Integral(x*sin(x), x) + C"),

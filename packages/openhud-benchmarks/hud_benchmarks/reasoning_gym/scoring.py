@@ -23,6 +23,8 @@ _CHECKS: dict[str, Callable[[str], object]] = {
         is_expression,
     ),
     **dict.fromkeys(("countdown", "puzzle24"), is_arithmetic),
+    # The package's scorer finds no distance between a number and NaN.
+    "complex_arithmetic": re.compile(r"(?!.*(?:nan|inf)).*", re.IGNORECASE | re.DOTALL).fullmatch,
     # The package's scorer skips what is no move, so that it finds a solution in any text.
     "sokoban": re.compile(r"[LDUR]+", re.IGNORECASE).fullmatch,
 }
