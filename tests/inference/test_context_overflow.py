@@ -90,6 +90,12 @@ TOO_LONG = {
     "n_ctx": "length of prompt (5000) exceeds n_ctx (4096)",
     "Copilot, its code": "model_max_prompt_tokens_exceeded",
     "a code in words": "prompt_too_long",
+    "a full context": "The context is full.",
+    "an overflow": "Context overflow: 9000/8192",
+    "a sequence": "Maximum sequence length exceeded: 9000 > 8192",
+    "prompt and answer": "The total number of tokens (prompt + completion) exceeds the model's maximum",
+    "a request": "Request too long: 200001 tokens",
+    "a number": "number of tokens in prompt exceeds limit",
     "this engine": "The prompt has 600 tokens; the model's context holds 512.",
 }
 
@@ -127,6 +133,9 @@ OTHER = {
     "a schema": "Invalid schema for function 'look': 'a' is not of type 'object'.",
     "an image": "image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
     "a model": "The model `context` does not exist.",
+    "a file": "file is too long",
+    "a function's name": "function name exceeds maximum length of 64",
+    "the answer's maximum": "max_tokens exceeds the model's maximum of 4096",
     "an unknown setting": "Unrecognized request argument supplied: context_length",
     "an unknown window": "Unknown parameter: 'context_window'.",
     "an unsupported setting": "Unsupported: truncation with context_window",

@@ -408,6 +408,41 @@ def test_a_message_after_the_pieces_repeats_them(end):
     assert (turn.text, turn.reasoning) == ("hello", "hm")
 
 
+@pytest.mark.parametrize("fields", [{}, {"id": "x"}, {"id": "other"}, {"index": 0}])
+def test_a_message_after_the_pieces_repeats_their_calls(fields):
+    pieces = calls(part("look", '{"a"', index=0, id="x"), part(None, ":1}", index=0))[:-1]
+    whole = {"role": "assistant", "tool_calls": [part("look", A, **fields)]}
+    stream = [*pieces, {"choices": [{"index": 0, "message": whole, "finish_reason": "tool_calls"}]}]
+    assert [(call.name, call.arguments) for call in joined(stream).tool_calls] == [LOOK]
+    assert len(read(stream)[0].calls) == 1
+
+
+def test_a_call_in_both_forms_is_one():
+    both = {
+        "tool_calls": [part("look", A, index=0, id="x")],
+        "function_call": {"name": "look", "arguments": A},
+    }
+    stream = [choice(both), choice({}, "tool_calls")]
+    whole = wire().completion({"choices": [{"message": both, "finish_reason": "tool_calls"}]})
+    assert (
+        len(joined(stream).tool_calls) == len(read(stream)[0].calls) == len(whole.tool_calls) == 1
+    )
+
+
+def test_a_call_without_a_function_around_it_is_read():
+    flat = {"index": 0, "id": "x", "name": "look", "arguments": A}
+    stream = [choice({"tool_calls": [flat]}), choice({}, "tool_calls")]
+    whole = {"choices": [{"message": {"tool_calls": [flat]}, "finish_reason": "tool_calls"}]}
+    for completion in (joined(stream), wire().completion(whole)):
+        assert [(call.name, call.arguments) for call in completion.tool_calls] == [LOOK]
+    assert [call.name for call in read(stream)[0].calls] == ["look"]
+
+
+def test_a_turn_that_was_cut_off_stays_so():
+    stream = [choice({"content": "hel"}), choice({}, "length"), choice({}, "stop")]
+    assert joined(stream).finish_reason == read(stream)[0].finished.reason == "length"
+
+
 def test_messages_in_place_of_deltas_may_be_pieces():
     pieces = [{"choices": [{"message": {"content": text}}]} for text in ("ha", "ha")]
     stream = [*pieces, choice({}, "stop")]
@@ -503,6 +538,8 @@ BODIES = {
     "an error event in words": sse(choice({"content": "half"}), {"error": "down"}),
     "an event named error": sse(choice({"content": "half"}))
     + b'event: error\ndata: {"message": "down"}\n\ndata: [DONE]\n\n',
+    "a status in words": sse({"status": "error", "message": "down"}, choice({}, "stop")),
+    "an event named Error": b'event: Error\ndata: {"x": 1}\n\n' + sse(choice({}, "stop")),
     "an event named error in words": sse(choice({"content": "half"}))
     + b"event:error\r\ndata: down\r\n\r\ndata: [DONE]\n\n",
     "the detail of a framework": sse(

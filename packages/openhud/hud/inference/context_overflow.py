@@ -50,6 +50,11 @@ _SENTENCES = (
     r"input ids are too long",  # SGLang before 0.3
     r"input length \d+ exceeds session length",  # LMDeploy
     r"larger than the model input length limit",  # MLC: "Request prompt has 5000 tokens in total, larger than the ..."
+    r"context (is )?full|context overflow",
+    r"maximum sequence length exceeded",
+    r"number of tokens (\(.{0,40}\) )?exceeds? the model",
+    r"tokens in (the )?prompt exceeds?",
+    r"(request|message) (is )?too long.{0,20}\d+ tokens|too long for (this )?model: \d+ tokens",
     r"maximum supported sequence length",  # SambaNova
     r"longer than the specified maximum sequence length",  # transformers
     r"prompt (tokens )?exceeds? (max(imum)? )?context",  # KoboldCpp

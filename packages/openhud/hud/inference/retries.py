@@ -48,6 +48,7 @@ _NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
 _ANSWERS = frozenset({"choices", "candidates", "content", "output", "response", "type"})
 """Fields of answers, of which errors have none."""
 _CODES = ("code", "status", "status_code", "error_code")
+_NO_CODES = ("error", "fail", "failed", "failure")
 _TRANSPORTS = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests")
 _KEY_PATTERN = re.compile(r"\b(sk|hud|AIza|tml)[-_A-Za-z0-9*]{12,}")
 
@@ -268,7 +269,7 @@ def code_of(body: Any) -> str | None:
     fields = inner if isinstance(inner, dict) else body
     for name in ("code", "type", "status"):
         value = fields.get(name)
-        if isinstance(value, str) and value:
+        if isinstance(value, str) and value and value.lower() not in _NO_CODES:
             return value
     return None
 

@@ -41,7 +41,7 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             if first:
                 line, first = line.removeprefix(BYTE_ORDER_MARK), False
             if line.startswith(b"event:"):
-                named = line[6:].strip() == ERROR
+                named = line[6:].strip().lower() == ERROR
             elif line.startswith(b"data:"):
                 lines.append(line[5:].removeprefix(b" "))
                 held += len(line)
@@ -70,7 +70,11 @@ def _data(lines: list[bytes], is_error: bool) -> bytes:
 
 def is_stream(body: bytes) -> bool:
     """Return True if a body begins as a stream of events, whatever its content type."""
-    return body.removeprefix(BYTE_ORDER_MARK).lstrip().startswith((b"data:", b"event:", b":"))
+    return (
+        body.removeprefix(BYTE_ORDER_MARK)
+        .lstrip()
+        .startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
+    )
 
 
 def events_in(body: bytes, done: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -81,7 +85,9 @@ def events_in(body: bytes, done: dict[str, Any] | None = None) -> list[dict[str,
     events = []
     text = body.removeprefix(BYTE_ORDER_MARK).replace(b"\r\n", b"\n")
     for lines in (block.split(b"\n") for block in text.split(b"\n\n")):
-        named = any(line.startswith(b"event:") and line[6:].strip() == ERROR for line in lines)
+        named = any(
+            line.startswith(b"event:") and line[6:].strip().lower() == ERROR for line in lines
+        )
         data = _data(
             [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")], named
         )

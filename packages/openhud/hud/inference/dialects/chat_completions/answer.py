@@ -106,19 +106,27 @@ def read_calls(message: dict[str, Any], reason: str | None) -> list[ToolCall]:
 
     Raises `BrokenAnswer` for a call without a name.
     """
-    functions = [*(message.get("tool_calls") or [])]
-    if message.get("function_call"):
-        # The dialect's older form.
-        functions.append({"function": message["function_call"]})
+    functions = call_entries(message)
     if reason in CUT_OFF:
-        functions = [
-            call for call in functions if are_whole(arguments_in(call.get("function") or {}))
-        ]
+        functions = [call for call in functions if are_whole(arguments_in(function_in(call)))]
     return distinct_ids([_tool_call(call) for call in functions])
 
 
+def call_entries(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the calls of a message or a delta; in the dialect's older form only where there are none in the newer one."""
+    calls = message.get("tool_calls")
+    older = message.get("function_call")
+    return [*calls] if calls else [{"function": older}] if older else []
+
+
+def function_in(call: dict[str, Any]) -> dict[str, Any]:
+    """Return name and arguments of a call, which some servers write into the call itself."""
+    function: dict[str, Any] = call.get("function") or call.get("custom") or call
+    return function
+
+
 def _tool_call(call: dict[str, Any]) -> ToolCall:
-    function = call.get("function") or {}
+    function = function_in(call)
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise BrokenAnswer(f"answered with a tool call without a name: {str(call)[:200]}")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud.inference.dialects.chat_completions.answer import token_counts
+from hud.inference.dialects.chat_completions.answer import call_entries, token_counts
 from hud.inference.dialects.chat_completions.content import reasoning_in, texts_of
 from hud.inference.dialects.chat_completions.finish_reasons import read_reason
 from hud.inference.dialects.chat_completions.streamed_calls import StreamedCalls
@@ -54,13 +54,11 @@ def joined_answer(events: list[dict[str, Any]], declared: Collection[str] = ()) 
             for name, text in _new_texts(part, message, in_pieces=in_pieces).items():
                 message[name] = message.get(name, "") + text
             in_pieces = in_pieces or bool(part.get("delta"))
-            calls.take(_pieces(delta))
+            calls.take(_new_pieces(part, calls))
             for name in ("stop_reason", "error"):
                 if part.get(name):
                     choice[name] = part[name]
-            choice["finish_reason"] = (
-                read_reason(part.get("finish_reason")) or choice["finish_reason"]
-            )
+            choice["finish_reason"] = _later_reason(part, choice["finish_reason"])
     if choice["finish_reason"] is None and done:
         choice["finish_reason"] = _unsaid_reason(message.get("content"), calls)
     if choice["finish_reason"] is None:
@@ -149,8 +147,8 @@ class _Choice:
         if texts.get("refusal"):
             self.refusal = (self.refusal or "") + texts["refusal"]
         (self.later if self.calls.calls else events).extend(spoken)
-        self.calls.take(_pieces(delta))
-        self.reason = read_reason(part.get("finish_reason")) or self.reason
+        self.calls.take(_new_pieces(part, self.calls))
+        self.reason = _later_reason(part, self.reason)
         return events + self._calls()
 
     def end(self, usage: Usage, *, done: bool) -> list[Event]:
@@ -222,10 +220,18 @@ def _new_texts(
     return {name: text.removeprefix(so_far.get(name, "")) for name, text in texts.items()}
 
 
-def _pieces(delta: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the pieces of tool calls in a delta, the dialect's older form among them."""
-    older = delta.get("function_call")
-    return [*(delta.get("tool_calls") or []), *([{"function": older}] if older else [])]
+def _new_pieces(part: dict[str, Any], so_far: StreamedCalls) -> list[dict[str, Any]]:
+    """Return the pieces of calls that a choice's part of a chunk adds; a message in place of a delta may repeat all calls."""
+    pieces = call_entries(_delta(part))
+    if not part.get("delta") and so_far.are(pieces):
+        return []
+    return pieces
+
+
+def _later_reason(part: dict[str, Any], before: str | None) -> str | None:
+    """Return the finish reason after a part; one of a turn that was cut off stays."""
+    reason = read_reason(part.get("finish_reason"))
+    return before if reason is None or before in CUT_OFF else reason
 
 
 def _info(token: dict[str, Any]) -> TokenInfo:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from hud.inference.dialects.chat_completions.answer import function_in
 from hud.inference.dialects.received_calls import ReceivedCall, json_text
 from hud.inference.dialects.tool_calls import arguments_in
-from hud.trace import call_message
+from hud.trace import call_message, parsed_arguments
 
 
 class StreamedCalls:
@@ -34,7 +35,7 @@ class StreamedCalls:
             elif call is None or self._begins(call, piece, taken):
                 call = ReceivedCall(_index(piece))
                 self.calls.append(call)
-            function = _function(piece)
+            function = function_in(piece)
             call.take(_id(piece), function.get("name") or "", arguments_in(function))
             taken.append(call)
 
@@ -43,6 +44,19 @@ class StreamedCalls:
         named = [call for call in self.calls if call.name or call.text]
         placed = sorted(named, key=lambda call: call.index or 0)
         return [call_message(call.id, call.name, call.text) for call in placed]
+
+    def are(self, pieces: list[dict[str, Any]]) -> bool:
+        """Return True if whole calls repeat those so far, one by one."""
+        return (
+            bool(pieces)
+            and len(pieces) == len(self.calls)
+            and all(
+                function_in(piece).get("name") == call.name
+                and parsed_arguments(arguments_in(function_in(piece)))
+                == parsed_arguments(call.text)
+                for piece, call in zip(pieces, self.calls, strict=True)
+            )
+        )
 
     def _continued(self, piece: dict[str, Any]) -> ReceivedCall | None:
         """Return the call that a piece belongs to, unless it begins another one."""
@@ -55,7 +69,7 @@ class StreamedCalls:
         if both or same_index:
             return (both or same_index)[-1]
         # A piece without a name continues the call of its id.
-        return same_id[-1] if same_id and not _function(piece).get("name") else None
+        return same_id[-1] if same_id and not function_in(piece).get("name") else None
 
     def _join_empty(self, call: ReceivedCall) -> None:
         """Drop the call before `call` where it was its first piece, without arguments, under another id."""
@@ -69,7 +83,7 @@ class StreamedCalls:
 
     def _begins(self, call: ReceivedCall, piece: dict[str, Any], taken: list[ReceivedCall]) -> bool:
         """Return True if a piece begins another call than `call`, the last one with its index or id."""
-        function, identity = _function(piece), _id(piece)
+        function, identity = function_in(piece), _id(piece)
         name, arguments = function.get("name") or "", arguments_in(function)
         if not name:
             return False
@@ -87,18 +101,13 @@ class StreamedCalls:
 
 def _renews_id(call: ReceivedCall, piece: dict[str, Any]) -> bool:
     """Return True if a piece with a new id and the whole name continues `call`: its text can begin no arguments."""
-    name, identity = _function(piece).get("name"), _id(piece)
-    arguments = arguments_in(_function(piece))
+    name, identity = function_in(piece).get("name"), _id(piece)
+    arguments = arguments_in(function_in(piece))
     if not identity or identity == call.id or name != call.name or _index(piece) is None:
         return False
     unfinished = call.text.lstrip().startswith("{") and not call.complete
     begins = not isinstance(arguments, str) or arguments.lstrip().startswith("{")
     return unfinished and not begins
-
-
-def _function(piece: dict[str, Any]) -> dict[str, Any]:
-    function: dict[str, Any] = piece.get("function") or {}
-    return function
 
 
 def _index(piece: dict[str, Any]) -> int | None:
