@@ -22,7 +22,7 @@ from hud_platform.access.page_paths import PagePaths
 from hud_platform.access.pass_door import PassDoor
 from hud_platform.access.response_headers import ResponseHeaders
 from hud_platform.gateway.exchange import Exchange
-from hud_platform.gateway.missing_endpoints import refuse_path
+from hud_platform.gateway.path_refusals import refuse_path
 from hud_platform.parts import Parts
 from hud_platform.plugs.page_plugs import page_plugs
 from hud_platform.plugs.route_plugs import refuse_overlaps, route_plugs

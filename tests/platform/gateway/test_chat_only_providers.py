@@ -13,7 +13,7 @@ from hud.client import connect, disconnect
 from hud.trace import new_id, parse_step
 from hud_platform.access.teams import Teams
 from hud_platform.application import PlatformConfig, create_app
-from hud_platform.gateway import absent_endpoints
+from hud_platform.gateway import provider_endpoints
 
 CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
@@ -148,7 +148,7 @@ def test_a_translated_request_reserves_its_tokens_once(tmp_path):
 
 
 def test_an_endpoint_that_a_server_got_later_is_seen_after_a_while(client, provider, monkeypatch):
-    monkeypatch.setattr(absent_endpoints, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(provider_endpoints, "REMEMBERED_SECONDS", 0.0)
     client.responses.create(model="m", input="hello", tools=[LOOK])
     provider.other = 200, "application/json", json.dumps(RESPONSE).encode()
     assert client.responses.create(model="m", input="hello").id == "resp_1"
@@ -200,7 +200,7 @@ async def test_a_runs_calls_are_steps_with_their_tool_results(tmp_path, monkeypa
         conversation = [{"type": "message", "role": "user", "content": "hello"}]
         async with httpx.AsyncClient(base_url=url, timeout=30, headers=headers) as program:
             for _ in range(2):
-                monkeypatch.setattr(absent_endpoints, "REMEMBERED_SECONDS", 0.0)
+                monkeypatch.setattr(provider_endpoints, "REMEMBERED_SECONDS", 0.0)
                 body = {"model": "any", "input": conversation, "tools": [LOOK]}
                 answer = await program.post(RESPONSES, json=body)
                 assert answer.status_code == 200, answer.text

@@ -17,11 +17,11 @@ from yarl import URL
 from hud import exact_json
 from hud.inference.dialects.dialect import Dialect
 from hud.outbound import MOST_ANSWER_BYTES, AddressRefusedError, read_bounded, read_start
-from hud_platform.gateway.absent_endpoints import AbsentEndpoints
 from hud_platform.gateway.connections import Connections
 from hud_platform.gateway.exchange import Exchange, Headers
 from hud_platform.gateway.held_answers import HeldAnswer
 from hud_platform.gateway.ledger import LONGEST_ANSWER, Meter
+from hud_platform.gateway.provider_endpoints import AbsentEndpoints
 from hud_platform.gateway.redaction import Redaction, redacted
 from hud_platform.gateway.refusals import UpstreamError
 from hud_platform.gateway.usage_reader import UsageReader

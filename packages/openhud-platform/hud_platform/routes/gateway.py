@@ -24,7 +24,7 @@ from hud.inference.dialects.chat_completions.dialect import CHAT
 from hud.inference.dialects.dialect import GROUP, Dialect, DialectRoute, RouteCall
 from hud.inference.dialects.registry import dialects
 from hud_platform.gateway.exchange import Exchange
-from hud_platform.gateway.missing_endpoints import refuse_method
+from hud_platform.gateway.path_refusals import refuse_method
 
 if TYPE_CHECKING:
     from hud_platform.gateway.gateway import Gateway

@@ -14,7 +14,7 @@ from hud_integrations.tinker.service.client_sessions import ClientSessions
 from hud_integrations.tinker.service.wire.requests import MOST_METADATA
 from hud_platform.access import Identity
 from hud_platform.application import PlatformConfig, create_app
-from hud_platform.routes import models
+from hud_platform.routes import checkpoints
 from hud_platform.store import tables
 from hud_platform.store.tables import LOCAL_TEAM
 
@@ -105,7 +105,7 @@ async def test_many_checkpoints_are_listed_in_pages_and_page_by_page(api, monkey
     page = (await api.get(path, params={"limit": 3, "offset": 1998})).json()
     assert [row["id"] for row in page] == ids[1998:]
     assert (await api.get(path, params={"limit": 3, "offset": MANY})).json() == []
-    monkeypatch.setattr(models, "CHECKPOINTS_AT_ONCE", 7)
+    monkeypatch.setattr(checkpoints, "CHECKPOINTS_AT_ONCE", 7)
     assert [row["id"] for row in (await api.get(path)).json()] == ids
 
 
@@ -126,7 +126,7 @@ async def test_many_checkpoints_are_sent_in_few_pieces(api):
     ) as http:
         listed = (await http.get(f"/v2/models/{model.id}/checkpoints")).json()
     assert len(listed) == len(ids)
-    assert len(pieces) <= MANY / models.CHECKPOINTS_AT_ONCE + 4  # Start, pages, bracket, end.
+    assert len(pieces) <= MANY / checkpoints.CHECKPOINTS_AT_ONCE + 4  # Start, pages, bracket, end.
 
 
 @pytest.mark.slow
