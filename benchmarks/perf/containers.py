@@ -112,8 +112,7 @@ def bare_bubblewrap(image: SandboxImage) -> Callable[[], float]:
         with ExitStack() as stack:
             planned = command(plan, 0, stack, groups=())
             arguments = [*planned.arguments[: planned.arguments.index("--")], "--", "/bin/true"]
-            user = {} if planned.user is None else {"user": planned.user, "group": planned.user}
-            return timed(arguments, cwd=planned.start_folder, env={"PATH": "/usr/bin:/bin"}, pass_fds=planned.descriptors, **user)  # fmt: skip
+            return timed(arguments, cwd=planned.start_folder, env={"PATH": "/usr/bin:/bin"}, pass_fds=planned.descriptors)  # fmt: skip
 
     return run
 

@@ -69,7 +69,7 @@ def bare() -> float:
 
     with ExitStack() as stack:
         planned = command(shell.plan, 0, stack, groups=())
-    arguments = planned.arguments
+    arguments = planned.arguments[planned.arguments.index("--unshare-all") - 1 :]
     for option in ("--file", "--seccomp"):  # What those descriptors held is gone.
         while option in arguments:
             at = arguments.index(option)

@@ -16,7 +16,9 @@ from tests.integrations.containers.image_layouts import (
 )
 
 from hud import Environment
-from hud.errors import UsageError
+from hud.environment.workspace.sandbox import root_image
+from hud.environment.workspace.sandbox.lacking import explained
+from hud.errors import EnvironmentFault, UsageError
 from hud_integrations.containers import image
 
 
@@ -179,3 +181,16 @@ def test_a_workspace_folder_behind_a_link_of_the_image_is_refused(tmp_path):
     box = image(write_layout(tmp_path / "box", [[*programs(), link("desk", "/oldroot")]]))
     with pytest.raises(UsageError, match="leads through a link"):
         Environment("place").workspace(image=box, guest_path="/desk/x")
+
+
+@needs_bubblewrap
+async def test_a_machine_that_cannot_mount_an_overlay_says_why(tmp_path, monkeypatch):
+    box = image(write_layout(tmp_path / "box", [programs()]))
+    monkeypatch.setitem(root_image._CALLS, os.uname().machine, (116, 119, 117, 157, 400_000, 165))
+    with pytest.raises(EnvironmentFault, match="overlay: new namespaces: Function not"):
+        async with workspace(box):
+            pass
+    assert "no sandbox" in explained("overlay: new namespaces: Operation not permitted")
+    monkeypatch.setattr(root_image.shutil, "which", lambda _: None)
+    with pytest.raises(EnvironmentFault, match="perl-base"):
+        box.overlay_command(1, None)

@@ -79,7 +79,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Command:
-    """Command line of a sandbox, with its descriptors and user (None: this process's own)."""
+    """Command line of a sandbox, with its descriptors and the user to which it switches (None: this process's own)."""
 
     arguments: list[str]
     descriptors: list[int]
@@ -142,8 +142,8 @@ class _Root:
     """Arguments that make the workspace's folder."""
     read_only: str
     """Mount that is made read-only after all others."""
-    first: list[str] = field(default_factory=list)
-    """Command that executes bubblewrap."""
+    first: list[str]
+    """Command that executes bubblewrap, as the sandbox's user."""
     links: list[str] = field(default_factory=list)
     temporary: tuple[str, ...] = ("/tmp", "/dev/shm")
     """Writable folders in memory."""
@@ -152,7 +152,7 @@ class _Root:
     start_folder: str = "/"
 
 
-def _machine_root(plan: Plan) -> _Root:
+def _machine_root(plan: Plan, user: int | None) -> _Root:
     """Return the root of the machine's programs, mounted read-only into an empty one."""
     mounts = []
     for folder in ("/etc", "/etc/ssl", "/home", "/run", INSIDE, "/var"):
@@ -162,12 +162,13 @@ def _machine_root(plan: Plan) -> _Root:
         mounts=[*mounts, *system_mounts(), *font_cache(), *script_mounts()],
         folder=["--perms", "0755", "--size", _size(plan.limits.disk_mb), "--tmpfs", plan.folder],
         read_only="/",  # Since bubblewrap's root file system has no size limit.
+        first=as_user(user),
         links=["--symlink", "/tmp", "/var/tmp"],
         temporary=("/tmp", "/dev/shm", HOME),
     )
 
 
-def _image_root(plan: Plan, image: RootImage) -> _Root:
+def _image_root(plan: Plan, image: RootImage, user: int | None) -> _Root:
     """Return the root of an image, of which changes are in memory."""
     own = ["--perms", "0755", "--size", _size(plan.limits.scratch_mb), "--tmpfs", INSIDE]
     return _Root(
@@ -175,7 +176,7 @@ def _image_root(plan: Plan, image: RootImage) -> _Root:
         mounts=["--bind", OVERLAY, "/", *own, *machine_mount(), *script_mounts()],
         folder=["--dir", plan.folder],
         read_only=INSIDE,
-        first=image.overlay_command(int(plan.limits.disk_mb * MB)),
+        first=image.overlay_command(int(plan.limits.disk_mb * MB), user),
         files=_FILES_OF_IMAGES,
         start_folder=str(image.root),
     )
@@ -195,7 +196,8 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
 
     limits = plan.limits
     image = plan.image
-    root = _image_root(plan, image) if isinstance(image, RootImage) else _machine_root(plan)
+    user = sandbox_user(image)
+    root = _image_root(plan, image, user) if isinstance(image, RootImage) else _machine_root(plan, user)  # fmt: skip
     user_inside = str(root.user)
     arguments = [*root.first, program, "--unshare-all", "--unshare-user", "--disable-userns"]
     arguments += ["--uid", user_inside, "--gid", user_inside, "--hostname", HOST_NAME]
@@ -212,7 +214,6 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         mode = "1777" if folder in ("/tmp", "/dev/shm") else "0700"
         arguments += ["--perms", mode, "--size", _size(limits.scratch_mb), "--tmpfs", folder]
     arguments += root.folder
-    user = sandbox_user(plan.image)
     for path in mounted_programs(user):
         arguments += ["--ro-bind", path, path]
     for mount in plan.mounts:

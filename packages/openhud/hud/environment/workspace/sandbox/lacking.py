@@ -13,8 +13,9 @@ _LANDLOCK_CREATE_RULESET, _VERSION, _FIRST_WITH_REFER = 444, 1, 2
 
 
 def explained(last_output: str) -> str:
-    """Return bubblewrap's last output, with what it means where namespaces are refused."""
-    if "bwrap:" not in last_output or not any(part in last_output for part in _NO_NAMESPACES):
+    """Return the last output of bubblewrap, or of what mounts its overlay, with what it means where namespaces are refused."""
+    is_theirs = "bwrap:" in last_output or "overlay:" in last_output
+    if not is_theirs or not any(part in last_output for part in _NO_NAMESPACES):
         return last_output
     return (
         f"{last_output} (This machine gives its user no namespaces. Without them there is no sandbox: commands would reach the "

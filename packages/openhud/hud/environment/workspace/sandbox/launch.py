@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
 
 from hud.environment.processes.run_processes import start_of_part
-from hud.environment.workspace.sandbox.bubblewrap import Plan, as_user, command
+from hud.environment.workspace.sandbox.bubblewrap import Plan, command
 from hud.environment.workspace.sandbox.cgroups import ControlGroup
 from hud.environment.workspace.sandbox.lacking import warn_without_groups, warn_without_landlock
 from hud.environment.workspace.sandbox.limits import MB
@@ -83,7 +83,6 @@ class BubblewrapLaunch(Launch):
             self.user = planned.user
             starting = asyncio.ensure_future(
                 start_of_part(
-                    *as_user(planned.user),
                     *planned.arguments,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
