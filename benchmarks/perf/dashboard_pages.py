@@ -28,7 +28,8 @@ import httpx
 from records import report
 from sizes import size
 
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.server import freeze_memory
 from hud_platform.store import Store
 

@@ -33,8 +33,9 @@ async def serve(home: str) -> None:
     import uvicorn
 
     from hud.trace import SamplingParams
-    from hud_platform.application import PlatformConfig, create_app
+    from hud_platform.application import create_app
     from hud_platform.gateway.chat_formats import format_of
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.process.http_connections import Bounds, settings_of
     from hud_platform.server import first_key, listen
     from hud_platform.serving.token_engine import TokenDelta, TokenRequest

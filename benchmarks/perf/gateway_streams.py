@@ -39,8 +39,9 @@ async def serve(home: str, engine: str) -> None:
     import uvicorn
 
     from hud.trace import SamplingParams
-    from hud_platform.application import PlatformConfig, create_app
+    from hud_platform.application import create_app
     from hud_platform.gateway.chat_formats import format_of
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.server import first_key, listen
     from hud_platform.serving.token_engine import TokenDelta, TokenRequest
 

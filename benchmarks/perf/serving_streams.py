@@ -19,9 +19,10 @@ from hud.engine.cpu_threads import limit
 from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
 from hud.trace import SamplingParams
 from hud.train import TrajectoryPayload, TrajectorySample
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.models.records import ModelRecord
 from hud_platform.parts import Parts
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.token_engine import TokenDelta, TokenRequest
 from hud_platform.store.tables import LOCAL_TEAM
 

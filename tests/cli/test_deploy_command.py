@@ -13,8 +13,9 @@ import websockets
 import hud.client
 from hud.cli.main import run
 from hud.fleet.builds.archives import unpack
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.environments.registry import Environments
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 ENV = """

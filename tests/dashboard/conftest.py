@@ -10,7 +10,8 @@ import pytest
 from tests.fleet.live_server import LiveServer
 
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 BROWSER_HEADERS = {

@@ -8,7 +8,8 @@ from tests.dashboard.test_models import made, record_rewards
 from tests.dashboard.test_train import make_model, record_run
 from tests.fleet.live_server import LiveServer
 
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
 TASK = {"env": "tickets", "id": "route", "args": {"subject": "refund"}}

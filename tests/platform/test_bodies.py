@@ -13,8 +13,9 @@ from hud_platform import routes
 from hud_platform.access import bodies
 from hud_platform.access.bodies import READING, RUNNING, WITHOUT_KEY, is_inference, json_problem
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.plugs.route_plugs import route_plugs
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 CHUNK = b"x" * 65536

@@ -12,7 +12,8 @@ from hud_platform.access import Identity
 from hud_platform.access.device_login import MOST_OPEN, DeviceLogins
 from hud_platform.access.limits import TooManyRequests, Visitors
 from hud_platform.access.passes import Passes
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import tables
 from hud_platform.store.tables import LOCAL_TEAM
 

@@ -15,7 +15,8 @@ from hud.inference.dialects import server_sent_events as sse
 from hud.outbound import AddressRefusedError, Reach, guarded_session, networks_of, read_bounded
 from hud_integrations.vllm.server import Server, ServerLost, ServerRefused
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 SERVER_KEY, TEAM_KEY = "server-secret-key", "team-own-key"
 TEXTS = ["say red green blue yellow", "aeiou"] * 3

@@ -20,10 +20,11 @@ from hud.train.recipe import follow, make_recipe
 from hud_platform.access import Identity
 from hud_platform.access.passes import KEY_BYTES, Passes
 from hud_platform.access.secrets import Secrets
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.environments.registry import Environments
 from hud_platform.models.checkpoint_files import Manifest, write_checkpoint
 from hud_platform.models.registry import Registry
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import Store
 from hud_platform.store.tables import LOCAL_TEAM
 

@@ -14,9 +14,10 @@ from websockets.sync.client import connect
 
 from hud_platform.access import admission
 from hud_platform.access.web_sessions import COOKIE
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.environments.build_queue import Builds
 from hud_platform.gateway.chat_formats import format_of
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.token_engine import TokenDelta
 from hud_platform.store.tables import LOCAL_TEAM
 

@@ -11,7 +11,8 @@ from tests.conftest import DATABASE, schema_url
 from tests.platform.store.test_telemetry import agent_step, span
 
 from hud.trace import new_id
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 pytestmark = pytest.mark.skipif(DATABASE is None, reason="needs HUD_TEST_DATABASE_URL")

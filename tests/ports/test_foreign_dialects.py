@@ -267,7 +267,8 @@ def test_a_stranger_s_dialect_is_served_and_asked_by_the_gateway(run):
 def test_one_that_cannot_join_is_refused_with_a_sentence(run, tmp_path, code, said):
     program = (
         "from hud.errors import UsageError\n"
-        "from hud_platform.application import PlatformConfig, create_app\n"
+        "from hud_platform.application import create_app\n"
+        "from hud_platform.process.config import PlatformConfig\n"
         f"try: create_app(PlatformConfig(__import__('pathlib').Path({str(tmp_path / 'home')!r})))\n"
         "except UsageError as error: print(error)\n"
     )

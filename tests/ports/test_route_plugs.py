@@ -4,8 +4,9 @@ import httpx
 import pytest
 
 from hud.errors import UsageError
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.plugs.route_plugs import route_plugs
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 CHESS = '''

@@ -12,7 +12,8 @@ from hud_dashboard import static_files
 from hud_dashboard.pages import ROUTERS as PAGE_ROUTERS
 from hud_platform.access import Identity
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 NOBODY_S = "0" * 32

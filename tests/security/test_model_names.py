@@ -5,7 +5,8 @@ import pytest
 from tests.platform.gateway.gateway_server import serving
 from tests.platform.gateway.test_gateway_providers import StandIn
 
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 ANSWER = b'{"candidates": [{"content": {"parts": [{"text": "hi"}], "role": "model"}, "finishReason": "STOP"}]}'
 NAMES = [

@@ -11,8 +11,9 @@ from hud.errors import NotFoundError
 from hud.learning.datum_calls import SavedState, SaveRequest
 from hud.learning.training_calls import OpenRequest
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.models.records import ModelConfig
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 TEXTS = ["red green blue yellow", "what colour is it?"] * 3

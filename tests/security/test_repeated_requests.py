@@ -13,7 +13,8 @@ from hud_integrations.tinker.service import futures
 from hud_integrations.tinker.service.futures import Answer, Content, Futures
 from hud_platform.access import Identity
 from hud_platform.access.limits import TooManyRequests
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.rollouts.rollout_queue import Rollouts
 from hud_platform.store import Store
 from hud_platform.store.tables import LOCAL_TEAM

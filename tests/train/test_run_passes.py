@@ -15,8 +15,9 @@ from hud.inference.models import chat_model
 from hud.trace import AgentStep, SamplingParams
 from hud.train.config import TrainConfig
 from hud.train.rollouts.programs import program_agent
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway.run_passes.sampling_override import SEEDS_OF_A_CALL
+from hud_platform.process.config import PlatformConfig
 from hud_platform.server import first_key
 
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3

@@ -15,7 +15,6 @@ from starlette.websockets import WebSocketClose
 
 from hud import __version__, exact_json
 from hud.errors import HudError, PlatformError, StoreError, StoreFullError
-from hud_platform.access import LOCAL
 from hud_platform.access.bodies import NO_TEXT, Bodies
 from hud_platform.access.middleware import Door, retry_headers
 from hud_platform.access.page_paths import PagePaths
@@ -34,8 +33,6 @@ NO_ROOM = "There is no room on the server's disk."
 TOO_DEEP = "A value of this request is nested too deep."
 
 _log = logging.getLogger(__name__)
-
-__all__ = ["LOCAL", "Parts", "PlatformConfig", "create_app"]
 
 
 def create_app(config: PlatformConfig) -> FastAPI:
@@ -81,12 +78,11 @@ def create_app(config: PlatformConfig) -> FastAPI:
             pages=page_paths,
             key_prefixes=[plug.key_prefix for plug in joined.values() if plug.key_prefix],
         )
-        app.add_middleware(
-            Measured, metrics=parts.metrics
-        )  # Outermost: refused requests are measured as well.
+        # Outside of the door: refused requests are measured as well.
+        app.add_middleware(Measured, metrics=parts.metrics)
     else:
         app.add_middleware(PassDoor, passes=parts.passes)
-    app.add_middleware(ResponseHeaders)  # Outside of all that refuses.
+    app.add_middleware(ResponseHeaders)  # Outermost: refusals have these headers, too.
     expected = (HudError, RequestValidationError, UnicodeEncodeError)
     for kind in (*expected, RecursionError, exact_json.NestedTooDeepError, Exception):
         app.add_exception_handler(kind, _respond_with_error)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import httpx
 
 from hud.client.embedded import EmbeddedPlatform
-from hud_platform.application import LOCAL, PlatformConfig, create_app
+from hud_platform.access import LOCAL
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 if TYPE_CHECKING:
     from hud.trace import ChatModel

@@ -16,8 +16,10 @@ from starlette.types import ASGIApp
 
 from hud.errors import StoreError, UsageError
 from hud_platform.access.teams import Teams
-from hud_platform.application import Parts, PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.parts import Parts
 from hud_platform.process.background import Background
+from hud_platform.process.config import PlatformConfig
 from hud_platform.process.http_connections import Bounds, allowed_connections, settings_of
 
 GRACE_SECONDS = 30

@@ -179,7 +179,8 @@ def test_the_page_of_the_new_job_leads_to_its_source(home, source, capsys):
     new = graded(capsys)
 
     async def page():
-        from hud_platform.application import PlatformConfig, create_app
+        from hud_platform.application import create_app
+        from hud_platform.process.config import PlatformConfig
 
         app = create_app(PlatformConfig(home / "home"))
         async with browse(app) as client:

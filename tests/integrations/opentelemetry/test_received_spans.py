@@ -17,7 +17,8 @@ import httpx
 import uvicorn
 
 from hud.trace import parse_trace
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 PROGRAM = """
     import json, sys

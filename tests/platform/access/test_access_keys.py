@@ -14,9 +14,10 @@ from hud_platform.access.device_login import DeviceLogins
 from hud_platform.access.keys import Keys
 from hud_platform.access.limits import Limits, TokenBudget, TooManyRequests
 from hud_platform.access.passes import Passes
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway.ledger import LONGEST_ANSWER, Meter
 from hud_platform.gateway.passthrough import reserve
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import Store
 from hud_platform.store.tables import LOCAL_TEAM
 

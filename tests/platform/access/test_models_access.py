@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

@@ -10,10 +10,11 @@ import pytest
 from hud.client.archives import pack
 from hud.errors import ConflictError
 from hud.trace import new_id
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.environments.build_queue import Builds
 from hud_platform.environments.registry import Environments, normalized
 from hud_platform.environments.virtual_environment import requirements
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 ENV = """

@@ -12,8 +12,9 @@ from hud.client.archives import pack
 from hud.errors import AgentFault, UsageError
 from hud.eval.runtimes.containers.contained_environment import contained_environment
 from hud.eval.runtimes.containers.container import ContainerSpec
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.environments.registry import Environments
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 ENV = """

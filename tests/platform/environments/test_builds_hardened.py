@@ -21,12 +21,12 @@ from hud.client.archives import pack
 from hud.errors import HudError, UsageError
 from hud.processes.presence import process_started
 from hud.trace import new_id
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.environments import build_log
 from hud_platform.environments.build_queue import Builds
 from hud_platform.environments.registry import Environments
 from hud_platform.environments.virtual_environment import requirements
-from hud_platform.process.config import BuildLimits
+from hud_platform.process.config import BuildLimits, PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 ENV = """

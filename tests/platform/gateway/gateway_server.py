@@ -7,7 +7,8 @@ import threading
 
 import uvicorn
 
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.token_engine import TokenDelta, TokenEnd
 from hud_platform.store.tables import LOCAL_TEAM
 

@@ -14,8 +14,9 @@ import uvicorn
 
 from hud.errors import OverloadedError, UsageError
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway.chat_formats import format_of
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.token_engine import EngineDownError, TokenDelta, TokenEnd
 
 from .gateway_server import SIZES, TEXTS

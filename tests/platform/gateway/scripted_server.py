@@ -9,8 +9,9 @@ from tests.engine.template_folders import template_folder
 from tests.platform.gateway.gateway_server import serving
 
 from hud.trace import call_message
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway.chat_formats import format_of
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.token_engine import TokenDelta, TokenEnd
 from hud_platform.store.tables import LOCAL_TEAM
 

@@ -12,8 +12,9 @@ from tests.request_bodies import body_of
 from hud.client import connect, disconnect
 from hud.trace import new_id, parse_step
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway import provider_endpoints
+from hud_platform.process.config import PlatformConfig
 
 CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"

@@ -13,8 +13,9 @@ from google import genai
 from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine, serving
 
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway.chat_formats import format_of
+from hud_platform.process.config import PlatformConfig
 
 HELLO = [{"role": "user", "content": "hello"}]
 GENERATE = "/v1beta/models/tiny:generateContent"

@@ -15,7 +15,8 @@ from tests.platform.gateway.tool_conversations import in_responses
 from tests.request_bodies import body_of
 
 from hud_platform.access.limits import Limits
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import tables
 
 KEY = "sk-the-key-of-this-server-0123456789"

@@ -11,8 +11,9 @@ import httpx
 import pytest
 from tests.platform.gateway.gateway_server import serving
 
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway import held_answers
+from hud_platform.process.config import PlatformConfig
 
 TURN = {"model": "slow", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
 SIZE = 700_000

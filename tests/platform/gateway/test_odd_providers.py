@@ -10,8 +10,9 @@ import pytest
 from tests.platform.gateway.gateway_server import serving
 from tests.request_bodies import body_of
 
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway import upstream
+from hud_platform.process.config import PlatformConfig
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOL = {"name": "look", "parameters": {"type": "object", "properties": {}}}

@@ -15,9 +15,10 @@ from hud.trace.sampled.call_samples import expand_samples
 from hud_platform.access import Identity
 from hud_platform.access.middleware import is_open
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.gateway.chat_formats import format_of
 from hud_platform.gateway.run_passes import run_calls
+from hud_platform.process.config import PlatformConfig
 from hud_platform.routes.gateway import Described
 from hud_platform.store import tables
 

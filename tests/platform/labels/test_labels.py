@@ -10,12 +10,13 @@ from hud.errors import NotFoundError, UsageError
 from hud.review.rater_agreement import alpha, kappa
 from hud.trace.recording.journal import encode_event
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.labels import datasets
 from hud_platform.labels.agreement import agreement
 from hud_platform.labels.calibration import best_threshold, held_out
 from hud_platform.labels.datasets import dataset
 from hud_platform.labels.labels import Labels
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import records, tables
 from hud_platform.store.ingest import ingest
 from hud_platform.store.tables import LOCAL_TEAM

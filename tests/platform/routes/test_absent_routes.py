@@ -3,7 +3,8 @@
 import httpx
 import pytest
 
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store.tables import LOCAL_TEAM
 
 ASKED = [

@@ -12,7 +12,8 @@ from tests.fleet.test_rollout_queue import played, step
 
 from hud.trace import new_id
 from hud_platform.access import bodies
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import tables
 from hud_platform.store.reporting import enter_job
 from hud_platform.store.tables import LOCAL_TEAM

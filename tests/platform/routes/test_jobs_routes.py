@@ -7,7 +7,8 @@ import pytest
 
 from hud.trace import dashed, new_id
 from hud.trace.recording.journal import encode_event
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 
 @pytest.fixture

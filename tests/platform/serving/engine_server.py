@@ -3,7 +3,8 @@
 import contextlib
 
 from hud.trace import SamplingParams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.serving.token_engine import TokenDelta, TokenEnd, TokenRequest
 from hud_platform.store.tables import LOCAL_TEAM
 

@@ -31,7 +31,7 @@ SERVER = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from hud_platform.application import PlatformConfig
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.server import serve
 
     def announce(address, key):

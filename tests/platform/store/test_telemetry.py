@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from hud.trace import dashed, new_id
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import telemetry_admission as intake
 from hud_platform.store.attachments import LARGE_CHARACTERS
 

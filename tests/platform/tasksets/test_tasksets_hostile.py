@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import Store
 from hud_platform.store.tables import LOCAL_TEAM
 from hud_platform.tasksets.versions import Tasksets, row_of

@@ -12,7 +12,8 @@ from fastapi import FastAPI
 
 from hud.errors import StoreError, UsageError
 from hud_dashboard.local.door import LocalDoor
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.server import AnnouncedServer, listen, run, server_settings
 
 HOST = "127.0.0.1"

@@ -72,7 +72,7 @@ def command(
     build_limits: tuple[str, ...],
 ) -> None:
     """Serve the platform to a team: models, training, traces and inference."""
-    from hud_platform.application import PlatformConfig
+    from hud_platform.process.config import PlatformConfig
     from hud_platform.server import serve
 
     now = settings.load()

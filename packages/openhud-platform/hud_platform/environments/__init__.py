@@ -1,1 +1,1 @@
-"""Environments: registry, builds, archives, and running environments."""
+"""Environments: their registry, the queue of builds and the builder, packed builds, and sessions of running environments."""

@@ -1,1 +1,1 @@
-"""Leases, rights that hold for a time: to a row of a queue, to train a model, to have a training session alone."""
+"""Leases, rights that hold for a time: to a row of a queue, and to have a training session alone."""

@@ -4,7 +4,7 @@ A row waits, is held by one worker, and ends. Taking it counts an attempt; worke
 a result that comes under another lease changes nothing. A lease that is not renewed expires after `lease_seconds`, or at
 `recover` where its worker ran on this machine and is dead. The row then waits again, or ends once it is `used_up`. The
 table is all the state: every server of one database may serve the same queue.
-Queues of this kind: `platform.rollouts.rollout_queue` and `platform.environments.build_queue`.
+Queues of this kind: `hud_platform.rollouts.rollout_queue` and `hud_platform.environments.build_queue`.
 """
 
 from __future__ import annotations

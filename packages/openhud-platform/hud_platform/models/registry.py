@@ -2,7 +2,8 @@
 
 A model is a row and a folder of base weights; its trained checkpoints form a tree (`tree`). A fork is
 a row that points at files of its base: nothing is copied, and files that a fork needs cannot be removed.
-The registry handles paths and loads no weights; only `create` uses the engine.
+The registry handles paths and loads no weights. `create`, `sample_on`, and checks of adapter targets and of router replay import torch
+when they are called.
 """
 
 from __future__ import annotations
@@ -150,9 +151,7 @@ class Registry:
         if not any(text.strip() for text in texts):
             raise UsageError("A tokenizer is learned from text, and none was given.")
         self._check_free(slug_of(name))
-        from hud.engine.tiny_model import (
-            create_tiny,
-        )  # Lazy: loads torch, which only this method needs.
+        from hud.engine.tiny_model import create_tiny  # Imports torch.
 
         model_id = new_id()
         folder = self.home / "models" / model_id / "base"

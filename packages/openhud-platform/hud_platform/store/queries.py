@@ -12,6 +12,7 @@ from hud.trace.ids import plain
 
 IDS_AT_ONCE = 500
 _START = re.compile("[0-9a-f]{4,31}")
+"""Start of an id: hexadecimal, so that "g" sorts after every continuation."""
 T = TypeVar("T")
 Query = sa.Select[*tuple[Any, ...]]
 Row = sa.Row[*tuple[Any, ...]]

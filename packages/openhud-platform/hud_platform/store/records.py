@@ -25,7 +25,7 @@ from hud_platform.store.run_calls import unrecorded_steps
 
 _JOB = ("id", "team_id", "name", "purpose", "taskset_id", "group_size")
 _SUMS = ("runs", "graded", "failed", "reward", "low", "high", "completion_tokens")
-"""Pattern of the start of an id: hexadecimal, so that "g" sorts after every continuation."""
+"""Sums over a job's runs that its record shows."""
 
 
 def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:

@@ -1,1 +1,1 @@
-"""Training sessions, runs, and the launcher."""
+"""Training: sessions over a model's weights, teachers and reward models, and records of training runs."""

@@ -13,7 +13,8 @@ from hud_integrations.tinker.service import client_sessions, sampling_clients
 from hud_integrations.tinker.service.client_sessions import ClientSessions
 from hud_integrations.tinker.service.wire.requests import MOST_METADATA
 from hud_platform.access import Identity
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 from hud_platform.routes import checkpoints
 from hud_platform.store import tables
 from hud_platform.store.tables import LOCAL_TEAM

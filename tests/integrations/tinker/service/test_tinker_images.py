@@ -16,7 +16,8 @@ from hud.engine.foreign import verdicts
 from hud.engine.foreign.verdicts import Verdict
 from hud.engine.pictures.processor import picture_processor
 from hud_integrations.shared.protobuf import data, fields, integer
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
+from hud_platform.process.config import PlatformConfig
 
 PAGE = png(1)
 ADDRESS = {"type": "image_asset_pointer", "format": "png", "location": "https://example.org/a.png"}

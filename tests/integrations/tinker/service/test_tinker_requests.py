@@ -22,8 +22,9 @@ from hud_integrations.shared.protobuf import (
 from hud_integrations.tinker.service import futures
 from hud_integrations.tinker.service.wire.messages import read_forward_backward
 from hud_platform.access.teams import Teams
-from hud_platform.application import PlatformConfig, create_app
+from hud_platform.application import create_app
 from hud_platform.models.records import ModelConfig
+from hud_platform.process.config import PlatformConfig
 from hud_platform.store import tables
 from hud_platform.store.tables import LOCAL_TEAM
 

@@ -1,1 +1,1 @@
-"""Commands that run the platform, and configure its address and keys."""
+"""Commands for the platform's clients: address, keys, secrets, sign-in, and the privacy of imported runs."""
