@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 import hud.client
 from hud import Environment
 from hud.cli.main import run
+from hud.errors import UsageError
 from hud.eval import Taskset
 from hud.trace import AgentStep, Sample, ToolCall, ToolResult, ToolStep
 from hud.trace.content import ImageContent
@@ -254,3 +255,42 @@ def test_a_resumed_job_plans_its_recorded_runs_and_the_missing_ones(job):
     resumed, finished = asyncio.run(open_job(job.id, tasks, None, None))
     assert (len(finished), resumed.planned) == (2, 6)
     asyncio.run(resumed.finish())
+
+
+def test_a_job_of_another_environment_with_the_same_slugs_is_not_resumed(job):
+    """It played nothing, and showed the other environment's rewards as these tasks'."""
+    from hud.cli.evaluation.resuming import open_job
+
+    other = Environment("other")
+
+    @other.template(id="buy")
+    async def buy_elsewhere(item: str):
+        yield item
+        yield 1.0
+
+    tasks = Taskset("other", [buy_elsewhere(item="tea"), buy_elsewhere(item="glass")])
+    with pytest.raises(
+        UsageError, match=r"has no run of these tasks \(its first is '.*' of 'shop'"
+    ):
+        asyncio.run(open_job(job.id, tasks, None, None))
+
+
+@pytest.mark.slow
+def test_an_evaluation_whose_server_is_away_shows_its_rewards_all_the_same(
+    tmp_path, monkeypatch, capsys
+):
+    """What hours of runs had earned was not shown anywhere."""
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HUD_API_URL", "http://127.0.0.1:9")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shelf.py").write_text(
+        'from hud import Environment\n\nenv = Environment("shelf")\n\n\n@env.template()\nasync def find():\n'
+        '    answer = yield "Where?"\n    yield float(answer == "left")\n\n\ntasks = [find()]\n'
+    )
+    (tmp_path / "player.py").write_text("def agent(messages, tools, trace):\n    return 'left'\n")
+    assert run(["eval", "shelf.py", "player.py"]) == 2
+    shown = capsys.readouterr()
+    assert "mean reward  1.000" in shown.out
+    assert "did not answer" in shown.err
+    assert "recorded in" not in shown.out
+    hud.client.disconnect(tmp_path / "home")

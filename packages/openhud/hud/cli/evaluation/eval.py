@@ -298,9 +298,10 @@ async def _play(
     judging: JudgeOptions | None,
 ) -> int:
     from hud.cli.evaluation.progress import LeavingStop, SpokenStop, progress
-    from hud.cli.evaluation.report import job_json, print_job
+    from hud.cli.evaluation.report import job_json, print_figures, print_job
     from hud.cli.evaluation.resuming import open_job
     from hud.cli.output import console, print_json
+    from hud.errors import StoreError
     from hud.eval import HostedRuntime
     from hud.eval.rollouts import prepare
     from hud.eval.runtimes.rollout_runtime import as_runtime
@@ -340,8 +341,15 @@ async def _play(
             )
         await snapshots.clear()
     finally:
-        if not stop.left:
-            await job.finish()
+        try:
+            if not stop.left:
+                await job.finish()
+        except StoreError:
+            if job.runs and not as_json:
+                print_figures(
+                    job, finished
+                )  # The runs may have taken hours, and its job cannot be shown again yet.
+            raise
         await as_runtime(where).aclose()
         await who.aclose()
         if judge is not None:

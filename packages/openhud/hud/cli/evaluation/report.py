@@ -73,6 +73,15 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
 
 def print_job(job: Job, finished: Sequence[RunSummary], again: EvalCommand) -> None:
     """Print the table, tasks without signal, the job's location, and next commands."""
+    print_figures(job, finished)
+    out, place = console(), settings.load()
+    out.print(f"\nJob {job.id}, recorded in {place.api_url or place.home}", markup=False)
+    for line in next_steps(job, statistics(job, finished), again):
+        out.print(f"  {line}", markup=False)
+
+
+def print_figures(job: Job, finished: Sequence[RunSummary]) -> None:
+    """Print the table, and tasks without signal."""
     out = console()
     numbers = statistics(job, finished)
     out.print()
@@ -84,10 +93,6 @@ def print_job(job: Job, finished: Sequence[RunSummary], again: EvalCommand) -> N
         out.print(f"{name:<12} {value}", markup=False)
     for note in notes(job, numbers, finished):
         out.print(note, markup=False)
-    place = settings.load()
-    out.print(f"\nJob {job.id}, recorded in {place.api_url or place.home}", markup=False)
-    for line in next_steps(job, numbers, again):
-        out.print(f"  {line}", markup=False)
 
 
 def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:

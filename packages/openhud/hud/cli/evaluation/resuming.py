@@ -35,10 +35,10 @@ async def open_job(
     await recorder().collect()  # What the interrupted process did not bring would be played twice.
     record = await connect().get(f"/v2/jobs/{resume}")
     rows = [row async for row in pages(f"/v2/jobs/{record['id']}/traces")]
-    finished = [summary(row) for row in rows if row["slug"] in tasks]
+    finished = [summary(row) for row in rows if _is_of(row, tasks)]
     if rows and not finished:
         raise UsageError(
-            f"Job {resume} has no run of these tasks (its first is {rows[0]['slug']!r}); "
+            f"Job {resume} has no run of these tasks (its first is {_named(rows[0])}); "
             "give the tasks that it was started with."
         )
     group = group or record["group_size"] or 1
@@ -55,6 +55,19 @@ async def open_job(
     )
     job.recorder.job_started(job)
     return job, [run for run in finished if run.reward is not None]
+
+
+def _named(row: dict[str, Any]) -> str:
+    environment = (row.get("task") or {}).get("env")
+    return repr(row["slug"]) if environment is None else f"{row['slug']!r} of {environment!r}"
+
+
+def _is_of(row: dict[str, Any], tasks: Taskset) -> bool:
+    """Return True for a recorded run of one of the tasks: another environment's may have its slug."""
+    if row["slug"] not in tasks:
+        return False
+    task, recorded = tasks[row["slug"]], row.get("task") or {}
+    return all(recorded.get(name) in (None, getattr(task, name)) for name in ("env", "id"))
 
 
 def summary(row: dict[str, Any]) -> RunSummary:
