@@ -129,6 +129,21 @@ async def test_evidence_on_trained_tasks_is_refused(tasks):
 
 
 @pytest.mark.slow
+async def test_jobs_whose_rewards_follow_different_rules_are_no_evidence(tasks, held_out):
+    plain = TrainConfig(model="m", steps=1, lr=0.01, max_tokens=8, max_turns=1)
+    made = (await train(plain, tasks=tasks)).head
+    await TrainingClient("m").set_head("base")
+    jobs = [(await play(plain, one, held_out)).id for one in ("base", made)]
+    rule = {"kind": "newest", "name": "luck"}
+    await connect().post("/v2/reward-rules", {"rule": rule, "job": jobs[1]})
+    asked = {"checkpoint_id": made, "jobs": jobs}
+    with pytest.raises(ConflictError, match="different rules of rewards"):
+        await connect().post("/v2/models/m/promote", asked)
+    await connect().post("/v2/reward-rules", {"rule": rule})
+    assert "promoted" in await connect().post("/v2/models/m/promote", asked)
+
+
+@pytest.mark.slow
 async def test_tasks_of_the_recorded_job_of_a_supervised_run_are_trained_on(tasks):
     shown = (await play(TrainConfig(model="m", max_tokens=8, max_turns=1), "base", tasks)).id
     made = (await warm_up("m", job=shown, tasks=tasks)).head

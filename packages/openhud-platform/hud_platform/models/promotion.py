@@ -19,6 +19,7 @@ from hud_platform.store import records, tables
 from hud_platform.store.checkpoint_rewards import ended_runs
 from hud_platform.store.job_runs import job_runs, summary
 from hud_platform.store.job_status import has_ended
+from hud_platform.store.outcomes import job_rules
 from hud_platform.store.served_runs import is_served
 from hud_platform.store.task_labels import task_labels
 from hud_platform.store.trained_tasks import trained_on
@@ -60,6 +61,7 @@ def judge(
         of_head.add(before)
     first = _rewards(registry, model, evidence.jobs[0], of_head, "the head")
     second = _rewards(registry, model, evidence.jobs[1], {(source.slug, node.id)}, node.name)
+    _refuse_other_rules(registry, model, evidence.jobs)
     _refuse_trained(registry, model, source, evidence.jobs, {*first, *second})
     return decide(first, second, evidence.gate, evidence.subsets)
 
@@ -195,6 +197,17 @@ def _rewards(
         for run in runs
         if has_ended(run["status"], record["status"] != "running")
     )
+
+
+def _refuse_other_rules(registry: Registry, model: ModelRecord, jobs: Sequence[str]) -> None:
+    """Raise `ConflictError` if the rewards of the jobs follow different rules."""
+    store, team = registry.store, model.team_id
+    ids = [records.find_job(store, team, job)["id"] for job in jobs]
+    first, *others = job_rules(store, team, ids)
+    if any(rule != first for rule in others):
+        raise ConflictError(
+            f"The jobs have different rules of rewards, so that their rewards are not compared: hud reward-rule --job {ids[1]}"
+        )
 
 
 def _refuse_trained(

@@ -196,6 +196,13 @@ def set_rule(store: Store, team: str, rule: Rule, job_id: str | None = None) -> 
     return version
 
 
+def job_rules(store: Store, team: str, jobs: Iterable[str]) -> list[Rule]:
+    """Return the rule that holds for each of these jobs of a team."""
+    with store.read() as connection:
+        rules = _rules(connection, team)
+    return [rules.get(job, rules.get("", (0, GradeRule())))[1] for job in jobs]
+
+
 def rules_of(store: Store, team: str) -> list[dict[str, Any]]:
     """Return all versions of a team's rules, oldest first."""
     rules = tables.reward_rules
