@@ -116,14 +116,18 @@ def test_sphinx_docstrings_are_read_too():
         (set[int], [True]),
         (Point, {"x": True}),
         (Size, {"width": True}),
+        (float, "nan"),
+        (float | None, "-Infinity"),
+        (list[float], ["1e999"]),
+        (Size, {"width": "nan"}),
     ],
 )
-async def test_a_boolean_is_no_number(annotation, argument):
+async def test_neither_a_boolean_nor_a_text_without_a_value_is_a_number(annotation, argument):
     def tool(it):
         raise AssertionError("called")
 
     tool.__annotations__ = {"it": annotation}
-    with pytest.raises(UsageError, match="true and false are no numbers"):
+    with pytest.raises(UsageError, match="are no numbers here"):
         Arguments(tool, "tool").validate_call({"it": argument})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from numbers import Number
@@ -97,13 +98,13 @@ class Arguments:
         return {**values, **(model.model_extra or {})}
 
     def validate_call(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the validated arguments of a model's call: as `validate`, but true and false are no numbers, as in the schema."""
+        """Return the validated arguments of a model's call: as `validate`, but true, false and "nan" are no numbers, as in JSON."""
         values = self.validate(arguments)
         for name in self._fields.keys() & arguments.keys():
-            if _is_number_of_bool(arguments[name], values[name]):
+            if _is_no_number(arguments[name], values[name]):
                 shown = repr(arguments[name])[:80]
                 raise UsageError(
-                    f"{self.what}: argument {name!r}: true and false are no numbers here, as in {shown}."
+                    f"{self.what}: argument {name!r}: true, false and nan are no numbers here, as in {shown}."
                 )
         return values
 
@@ -243,9 +244,11 @@ def _unquoted(
     return values
 
 
-def _is_number_of_bool(argument: Any, value: Any) -> bool:
-    """Return True where a boolean of an argument became a number: JSON schema tells them apart, pydantic does not."""
+def _is_no_number(argument: Any, value: Any) -> bool:
+    """Return True where a number was made of true, false, or a text such as "nan": JSON has no such numbers, pydantic has."""
     if isinstance(argument, str) and not isinstance(value, str):
+        if isinstance(value, float) and not math.isfinite(value):
+            return True
         with suppress(ValueError):
             argument = from_json(argument)
     if isinstance(argument, bool):
@@ -266,7 +269,7 @@ def _is_number_of_bool(argument: Any, value: Any) -> bool:
         parts = ((part, fields[key]) for key, part in argument.items() if key in fields)
     else:
         return False
-    return any(_is_number_of_bool(*pair) for pair in parts)
+    return any(_is_no_number(*pair) for pair in parts)
 
 
 def _at(value: Any, path: Sequence[int | str]) -> Any:
