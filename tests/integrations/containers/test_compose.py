@@ -127,6 +127,18 @@ async def test_a_service_restarts_and_one_that_completes_is_waited_for(box, tmp_
         assert (await client.run(ASK, timeout=20)).stdout == "served\n"
 
 
+async def test_the_health_check_and_command_of_a_built_image_are_honoured(box, tmp_path):
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db/server.pl").write_text(f"sleep 1; {SERVE}")
+    (tmp_path / "db/Dockerfile").write_text(
+        f'FROM {BOX}\nARG SAID\nENV WORD=$SAID\nCOPY server.pl /server.pl\nENTRYPOINT ["perl"]\nCMD ["/server.pl"]\n'
+        "HEALTHCHECK --interval=1s --retries=60 CMD cat /ready\n"
+    )
+    service = {"build": {"context": "db", "args": {"SAID": "built"}}}
+    async with workspace(compose_image(write(tmp_path, {"db": service}))) as (_, client):
+        assert (await client.run(ASK, timeout=20)).stdout == "built\n"
+
+
 SCRIPT = """
 import asyncio, sys
 from hud import Environment

@@ -60,9 +60,8 @@ def configured_image(reference: str) -> tuple[EngineImage, ImageConfig]:
     """Return an image and its configuration. Raises `UsageError` as `engine_image` does."""
     check_reference(reference)
     engine = container_engine()
-    command = [engine.program, "image", "inspect", "--format", "{{.Id}} {{json .Config}}", reference]  # fmt: skip
     done = subprocess.run(
-        command,
+        [engine.program, "image", "inspect", reference],
         env=engine.variables({}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -70,8 +69,10 @@ def configured_image(reference: str) -> tuple[EngineImage, ImageConfig]:
     )
     if done.returncode != 0:
         raise UsageError(f"{engine.program} has no image {reference!r}: {last_line(done.stderr, done.returncode)}")  # fmt: skip
-    identifier, _, text = done.stdout.decode().partition(" ")
-    config = read_config(json.loads(text))
+    (described,) = json.loads(done.stdout)
+    # Podman describes the health check beside the configuration.
+    check = {"Healthcheck": described["Healthcheck"]} if described.get("Healthcheck") else {}
+    config = read_config({**(described.get("Config") or {}), **check})
     home = "/root" if (config.User or "") in _ROOT else "/"
     variables = {"PATH": SYSTEM_PATH, "HOME": home, "SHELL": "/bin/sh", **config.variables}
-    return EngineImage(engine, identifier, config.WorkingDir or "/", variables), config
+    return EngineImage(engine, described["Id"], config.WorkingDir or "/", variables), config
