@@ -14,6 +14,7 @@ from hud.trace import new_id
 from hud_platform.access import bodies
 from hud_platform.application import create_app
 from hud_platform.process.config import PlatformConfig
+from hud_platform.rollouts import nodes
 from hud_platform.store import tables
 from hud_platform.store.reporting import enter_job
 from hud_platform.store.tables import LOCAL_TEAM
@@ -525,3 +526,25 @@ async def test_numbers_that_no_database_holds_are_refused(fleet, build, number):
         sent = {**submission, "attempt": attempt}
         answer = await fleet.api.post("/v2/rollouts/submit", json=sent, headers=fleet.admin)
         assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize("load", ['{"running": %s}' % ("9" * 400), '{"per_minute": 1e999}'])
+async def test_a_load_that_no_machine_has_is_refused(fleet, load):
+    """Its digits were shown by the page of the fleet, which failed for the whole team."""
+    key = await fleet.new_pass()
+    assert (await fleet.join(key)).status_code == 200
+    body = f'{{"worker": "{WORKER}", "traces": [], "load": {load}}}'.encode()
+    kind = {"content-type": "application/json"}
+    answer = await fleet.api.post("/v2/fleet/renew", content=body, headers={**key, **kind})
+    assert answer.status_code in (400, 422)
+
+
+async def test_the_longest_silent_nodes_of_a_pass_make_room(fleet, monkeypatch):
+    """A pass joined without end: the page of 30,000 nodes took a gigabyte."""
+    monkeypatch.setattr(nodes, "MOST_NODES", 3)
+    key, other = await fleet.new_pass("one"), await fleet.new_pass("other")
+    assert (await fleet.join(other)).status_code == 200
+    for number in range(5):
+        assert (await fleet.join(key, f"{number}" * 16, name=f"n{number}")).status_code == 200
+    shown = (await fleet.api.get("/v2/fleet-nodes", headers=fleet.admin)).json()["items"]
+    assert {node["name"] for node in shown} == {"node", "n2", "n3", "n4"}

@@ -31,6 +31,8 @@ SILENT_SECONDS = 30.0
 KNOWN_SECONDS = 1.0
 """Maximum delay, in seconds, of a change of a node's state that another server made."""
 _MOST_KNOWN = 10_000
+MOST_NODES = 5_000
+"""Nodes of one pass that are remembered; the longest silent ones are forgotten first."""
 KEPT = timedelta(days=7)
 """Time for which a node that is gone is remembered."""
 SQLITE_ROOM = 4096
@@ -118,6 +120,8 @@ class Nodes:
                 "seen_at": now,
             }
             connection.execute(sa.insert(nodes).values(**row))
+            if who.key_id is not None:
+                _forget_surplus(connection, who.key_id)
             return str(row["id"])
 
     def of(self, who: Identity, name: str) -> Node:
@@ -211,6 +215,17 @@ class Nodes:
         recent = nodes.c.seen_at > self.store.clock.now() - timedelta(hours=1)
         query = sa.select(nodes.c.labels, nodes.c.capacity).where(recent, which)
         return [Offer.of_machine(row.labels, row.capacity) for row in self.store.rows(query)]
+
+
+def _forget_surplus(connection: sa.Connection, key_id: str) -> None:
+    """Delete the longest silent nodes of a pass beyond `MOST_NODES`."""
+    nodes = tables.fleet_nodes
+    latest_first = sa.select(nodes.c.seen_at).where(nodes.c.key_id == key_id)
+    oldest = latest_first.order_by(nodes.c.seen_at.desc()).offset(MOST_NODES - 1).limit(1)
+    bound = connection.execute(oldest).scalar()
+    if bound is not None:
+        surplus = (nodes.c.key_id == key_id, nodes.c.seen_at < bound)
+        connection.execute(sa.delete(nodes).where(*surplus))
 
 
 def _has(capacity: dict[str, Any]) -> str:

@@ -76,14 +76,17 @@ class Joining(BaseModel):
     version: str = Field(default="", max_length=64)
 
 
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+
+
 class Load(BaseModel):
     """Counts of a worker, as it reports them."""
 
-    running: int = Field(default=0, ge=0)
-    finished: int = Field(default=0, ge=0)
-    broken: int = Field(default=0, ge=0)
-    failures_in_a_row: int = Field(default=0, ge=0)
-    per_minute: float = Field(default=0.0, ge=0)
+    running: Count = 0
+    finished: Count = 0
+    broken: Count = 0
+    failures_in_a_row: Count = 0
+    per_minute: float = Field(default=0.0, ge=0, le=1e12)
 
 
 class Asked(BaseModel):
