@@ -98,7 +98,7 @@ class Arguments:
         return {**values, **(model.model_extra or {})}
 
     def validate_call(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the validated arguments of a model's call: as `validate`, but true, false and "nan" are no numbers, as in JSON."""
+        """Return the validated arguments of a model's call. Raises `UsageError` as `validate` does, and where a number is true, false or "nan"."""
         values = self.validate(arguments)
         for name in self._fields.keys() & arguments.keys():
             if _is_no_number(arguments[name], values[name]):
