@@ -209,6 +209,9 @@ def test_free_sql_reads_the_console_and_nothing_else():
         "PRAGMA query_only = OFF",
         "SELECT 1; SELECT 2",
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
+        "SELECT randomblob(900000000)",
+        "SELECT hex(zeroblob(400000000))",
+        "SELECT replace(hex(zeroblob(60000)), '0', 'xxxxxxxxxxxxxxxxxxxx')",
         "not SQL",
     ]
     for query in forbidden:
@@ -216,6 +219,14 @@ def test_free_sql_reads_the_console_and_nothing_else():
             desk.call("execute_sql", {"query": query})
     # The console still works afterwards.
     assert desk.call("list_tables", {}).startswith("table_name")
+
+
+@pytest.mark.parametrize("name", desk_servers.TOOLS)
+def test_words_that_no_query_takes_are_a_wrong_call(name):
+    desk = Desk(name, ALL[0].file)
+    for query in desk.queries.values():
+        with contextlib.suppress(ValueError):
+            desk.call(query.name, dict.fromkeys(query.names, "x%" * 100_000))
 
 
 def test_wrong_calls_say_what_is_wrong():

@@ -44,7 +44,10 @@ class Query:
         if missing:
             raise ValueError(f"Argument {missing[0]!r} is missing.")
         bound = {name: str(values.get(name, "")).strip() for name in self.names}
-        return table(database.execute(self.sql, bound))
+        try:
+            return table(database.execute(self.sql, bound))
+        except sqlite3.Error as error:
+            raise ValueError(f"{error}.") from error
 
 
 def table(cursor: sqlite3.Cursor) -> str:

@@ -35,6 +35,8 @@ COLUMNS = {
     "cache_slowlog": "command microseconds",
 }
 """Tables that are there also where nothing is in them."""
+_LONGEST_VALUE = 1 << 18
+"""Bytes of a text or a row that a query of an agent makes; a function makes a gigabyte of a number."""
 
 
 def clock(seconds: float | None = None) -> str:
@@ -92,6 +94,7 @@ def opened(file: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", check_same_thread=False)
     connection.deserialize(data)
     connection.execute("PRAGMA query_only = ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
     return connection
 
 
