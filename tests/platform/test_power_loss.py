@@ -15,7 +15,7 @@ from hud.benchmarks.baseline import baseline_file
 from hud.client.archives import pack
 from hud.dotenv import write_dotenv
 from hud.errors import HudError, StoreError, UsageError
-from hud.trace.recording.journal import Journal, encode_event, set_aside
+from hud.trace.recording.journal import Journal, encode_event, orphaned_journals, set_aside
 from hud.train.recipe import follow, make_recipe
 from hud_platform.access import Identity
 from hud_platform.access.passes import KEY_BYTES, Passes
@@ -319,3 +319,13 @@ def test_a_key_of_another_user_of_the_machine_signs_nothing(home):
         Passes(home)
     with pytest.raises(StoreError, match=r"OPENAI_API_KEY belongs to another user"):
         Secrets(home, LOCAL_TEAM).get("OPENAI_API_KEY")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["folder", "loop", "pipe"])
+def test_a_journal_that_is_none_is_named(home, kind):
+    """A pipe among the journals held every command."""
+    (home / "journal").mkdir()
+    replace(home / "journal" / "a.journal", kind)
+    with pytest.raises(StoreError, match=r"a\.journal (is no file|cannot be read)"):
+        list(orphaned_journals(home / "journal"))

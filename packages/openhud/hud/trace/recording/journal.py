@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError
 
 from hud import exact_json
-from hud.durable_files import append_lines, make_folder
+from hud.durable_files import append_lines, make_folder, refuse_irregular
 from hud.errors import StoreError
 from hud.trace.ids import new_id
 from hud.trace.json_values import as_text, jsonable
@@ -184,6 +184,7 @@ class Journal:
 def orphaned_journals(folder: Path) -> Iterator[bytes]:
     """Yield the contents of dead processes' journals; each journal is removed after it was processed."""
     for path in sorted(folder.glob("*.journal")):
+        refuse_irregular(path)  # A pipe would be read without end.
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
