@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import warnings
+import zlib
 from pathlib import Path
 from statistics import fmean
 
@@ -51,7 +52,8 @@ async def flat_reward(word: str):
 @env.template()
 async def equal_rewards(word: str):
     answer = yield f"say {word}"
-    yield EvaluationResult(reward=0.5, turn_rewards=[len(answer) / 200])
+    credit = zlib.crc32(answer.encode()) / 2**32  # Answers of equal length would have no spread.
+    yield EvaluationResult(reward=0.5, turn_rewards=[credit])
 
 
 @env.template()

@@ -32,7 +32,7 @@ from hud_platform.routes import ROUTERS, first_routers
 NO_ROOM = "There is no room on the server's disk."
 TOO_DEEP = "A value of this request is nested too deep."
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.platform")
 
 
 def create_app(config: PlatformConfig) -> FastAPI:

@@ -55,6 +55,8 @@ def open_lock(path: Path) -> IO[str]:
     try:
         refuse_irregular(path)  # A pipe would be waited for without end.
         return path.open("w")
+    except StoreError as error:
+        raise StoreError(f"The lock {path} cannot be opened: {error}") from None
     except OSError as error:
         raise StoreError(
             f"The lock {path} cannot be opened: {error.strerror}. Remove it, or make it writable."

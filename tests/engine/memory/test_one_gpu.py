@@ -109,7 +109,7 @@ def test_remedies_are_options_that_are_not_in_use():
 
 
 def test_servers_that_sample_have_the_cache():
-    assert planned(vllm={"urls": ["http://gpu:8000"]}).cache == 0
+    assert planned(servers={"kind": "vllm", "urls": ["http://gpu:8000"]}).cache == 0
 
 
 def test_other_families_are_not_planned():

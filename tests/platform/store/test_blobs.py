@@ -97,7 +97,7 @@ def test_a_store_that_can_be_used_passes_the_check(blobs):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=f"{tmp_path}/file/blobs"):
+    with pytest.raises(UsageError, match=f"{tmp_path}/file is no folder"):
         Blobs(str(tmp_path / "file" / "blobs")).check()
 
 

@@ -22,7 +22,7 @@ from hud_platform.environments.registry import Environments
 from hud_platform.store import Store
 from hud_platform.store.ingest import ingest
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.dashboard")
 
 LONGEST_SECONDS = 4 * 3600.0
 """Maximum duration of a session."""

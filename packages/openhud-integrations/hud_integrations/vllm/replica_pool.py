@@ -27,7 +27,7 @@ from hud_integrations.vllm.server_settings import Servers
 from hud_integrations.vllm.weight_agreement import WeightAgreement
 from hud_integrations.vllm.weight_files.sender import Node
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("hud.vllm")
 
 OLDEST = (0, 16)
 """The first version that reloads weights from another folder and pauses active requests meanwhile."""

@@ -17,7 +17,7 @@ from hud.errors import HudError
 from hud_integrations.vllm.publication import Publication, name_of
 from hud_integrations.vllm.replica import Replica
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("hud.vllm")
 
 Checksums = Mapping[str, str]
 """For each tensor of each rank (`dp0:pp0:pcp0:tp0:model.norm.weight`), the SHA-256 of its bytes in hexadecimal."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.kernels")
 
 
 def show_recording(done: int, total: int) -> None:

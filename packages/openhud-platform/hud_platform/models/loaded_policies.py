@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hud.trace import ChatModel
     from hud_platform.models.registry import Registry
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("hud.platform")
 MOST_PINNED = 2
 """Maximum number of idle pinned policies that stay loaded; the least recently used one is closed first."""
 MOST_BUSY_PINNED = 8

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 Work = Callable[[], Awaitable[None]]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.platform")
 
 STOP_SECONDS = 20.0
 """Time for work to end by itself before it is cancelled."""

@@ -16,7 +16,7 @@ from hud_platform.rollouts.rollout_queue import Rollouts
 from hud_platform.store import tables
 from hud_platform.store.attempts import Attempt, AttemptRows, read_attempt, write_attempts
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.platform")
 _REFUSED = (UsageError, IntegrityError, UnicodeError)
 
 

@@ -37,7 +37,7 @@ from hud_platform.serving.token_engine import (
     TokenRequest,
 )
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("hud.platform")
 
 START_SECONDS = 120.0
 """Time-out for the start of a process: it imports torch, and may wait for a database."""

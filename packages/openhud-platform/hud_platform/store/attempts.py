@@ -21,7 +21,7 @@ from hud_platform.store import Store, tables
 from hud_platform.store.ingest import NOT_OURS, Batch, problem_of
 from hud_platform.store.queries import in_parts
 
-_logger = logging.getLogger("hud_platform.store")
+_logger = logging.getLogger("hud.platform")
 
 
 @dataclass(frozen=True)

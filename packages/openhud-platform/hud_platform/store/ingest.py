@@ -30,7 +30,7 @@ from hud_platform.store.outcomes import apply_rules
 from hud_platform.store.ownership import refuse_foreign
 
 _Row = dict[str, Any]
-_logger = logging.getLogger("hud_platform.store")
+_logger = logging.getLogger("hud.platform")
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
 _RESUMED = (
     *("name", "group_size", "taskset_id", "status", "extra"),

@@ -23,7 +23,7 @@ from hud_platform.store.blobs import Blobs
 from hud_platform.store.clock import StoreClock
 from hud_platform.store.queries import Query, Row
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.platform")
 
 AWAY = "The platform's database does not answer now; try again in a moment."
 MIGRATIONS = Path(__file__).parent / "migrations"

@@ -20,7 +20,7 @@ from hud.trace.sampled.token_columns import pack_ids, pack_logprobs, samples_che
 from hud_platform.store import Store, records
 from hud_platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.platform")
 
 
 @dataclass

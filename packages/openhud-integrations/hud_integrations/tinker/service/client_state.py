@@ -29,7 +29,7 @@ KEY_SECONDS = 1.0
 SWEEP_SECONDS = 15.0
 """Interval between two searches for lost sessions and expired checkpoints."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.tinker")
 
 
 class ClientState(Service):

@@ -38,7 +38,7 @@ _OVERHEAD_BYTES = 2048
 DROP_SECONDS = 1.0
 """Interval between two removals of expired results."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.tinker")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from hud_integrations.vllm.server import error_message
 from hud_integrations.vllm.weight_files.chunk import CHUNK_BYTES, encode
 from hud_integrations.vllm.weight_files.folder import Manifest, WeightFolder, read_chunk
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("hud.vllm")
 
 IN_FLIGHT = 4
 """Chunks on their way to a node at once."""

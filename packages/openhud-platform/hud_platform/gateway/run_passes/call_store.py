@@ -42,7 +42,7 @@ _OF_PASS = (
     (tables.responses, tables.responses.c.team_id),
     (tables.run_passes, tables.run_passes.c.id),
 )
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hud.platform")
 
 
 class RunEndedError(ConflictError):
