@@ -1,11 +1,8 @@
 """Services of a Compose file run beside the workspace: by name, in order, healthy first, and gone with it."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from tests.container_engines import imported_image, require_engine
@@ -16,7 +13,11 @@ from tests.integrations.containers.image_layouts import (
     programs,
     workspace,
 )
-from tests.integrations.containers.test_engine_images import containers, scratch_folders
+from tests.integrations.containers.test_engine_images import (
+    containers,
+    kill_and_await_removal,
+    scratch_folders,
+)
 
 from hud.errors import EnvironmentFault, UsageError
 from hud_integrations.containers import compose_image
@@ -161,12 +162,7 @@ def test_a_killed_process_leaves_no_service_behind(box, tmp_path):
     )
     assert process.stdout.readline() == "up\n"
     assert len(containers() - before) == 2
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    deadline = time.monotonic() + 60
-    while containers() != before and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert containers() == before
+    kill_and_await_removal(process, before)
 
 
 async def test_the_network_of_a_workspace_is_its_own_with_services_too(box, tmp_path):

@@ -46,6 +46,16 @@ def containers():
     return {name for name in listed.stdout.split() if name.startswith("hud-")}
 
 
+def kill_and_await_removal(process, before):
+    """Kill a process at once, and assert that containers are as before within a minute."""
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 60
+    while containers() != before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert containers() == before
+
+
 def scratch_folders():
     return set(Path(tempfile.gettempdir()).glob("hud-container-*"))
 
@@ -169,12 +179,7 @@ def test_a_killed_process_leaves_no_container_behind(box):
     )
     assert process.stdout.readline() == "up\n"
     assert containers() != before
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    deadline = time.monotonic() + 60
-    while containers() != before and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert containers() == before
+    kill_and_await_removal(process, before)
 
 
 def test_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):

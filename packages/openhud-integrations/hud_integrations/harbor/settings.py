@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from hud.byte_sizes import parse_bytes
+from hud.environment.workspace.sandbox.limits import MB
 from hud.errors import UsageError
 from hud.eval.runtimes.containers.health_check import HealthCheck
 
-_OLDER_SIZE = re.compile(r"(\d+(?:\.\d+)?)([GMK])")
-_MEGABYTES = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
+_UNITS = ("K", "M", "G")
+"""Ends of sizes in the older form of the format; a number alone is none."""
 
 
 def allowed_hosts(environment: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -27,8 +28,9 @@ def memory_mb(environment: Mapping[str, Any]) -> float | None:
     megabytes = environment.get("memory_mb")
     if megabytes is not None:
         return float(megabytes)
-    older = _OLDER_SIZE.fullmatch(str(environment.get("memory", "")).strip().upper())
-    return None if older is None else float(older[1]) * _MEGABYTES[older[2]]
+    older = str(environment.get("memory", "")).strip()
+    size = parse_bytes(older) if older[-1:].upper() in _UNITS else None
+    return None if size is None else size / MB
 
 
 def literal_variables(section: Mapping[str, Any]) -> dict[str, str]:

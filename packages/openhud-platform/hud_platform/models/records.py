@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from hud.engine.chat.tool_calls.formats import format_named
-from hud.engine.sample.options import OPTIONS, SLOT_LIMIT
+from hud.engine.sample.options import BESIDE_TRAINING, SLOT_LIMIT
 from hud.errors import UsageError
 
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
 MOST_RANK = 4096
 """Largest rank of an adapter: its matrices are allocated when a model is trained first."""
-OF_A_FORK = OPTIONS | {"tool_call_parser", "reward_model", "candidate"}
+OF_A_FORK = BESIDE_TRAINING | {"candidate"}
 """Settings that a fork sets without changing how it is trained."""
 FOLDER = "hf"
 """Form of an export: a complete Hugging Face folder."""

@@ -11,6 +11,8 @@ from typing import Any, Literal, cast, get_args
 
 import yaml  # type: ignore[import-untyped]
 
+from hud.byte_sizes import parse_bytes
+from hud.dotenv import read_dotenv
 from hud.environment.workspace.sandbox.limits import MB
 from hud.errors import UsageError
 
@@ -34,8 +36,6 @@ _TOP = "services version name volumes networks"
 _VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 _LOG_FOLDER = re.compile(r"\$\{HOST_\w+\}:")
 """Harbor's own folders of logs, which a workspace has anyway."""
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _NANOSECONDS = 1_000_000_000
@@ -238,10 +238,7 @@ class _Reader:
         files = part.get("env_file") or ()
         variables: dict[str, str] = {}
         for name in [files] if isinstance(files, str) else files:
-            lines = self.path("env_file", self.text(name)).read_text().splitlines()
-            stripped = (line.strip() for line in lines)
-            declared = [line for line in stripped if line and not line.startswith("#")]
-            variables |= {name: text.strip("\"'") for name, _, text in (line.partition("=") for line in declared)}  # fmt: skip
+            variables |= read_dotenv(self.path("env_file", self.text(name)))
         return {**variables, **self._pairs(part.get("environment"))}
 
     def _health(self, value: Any) -> dict[str, Any] | None:
@@ -357,11 +354,11 @@ def _in_order(services: Mapping[str, ComposeService], done: set[str]) -> Iterato
         done |= set(ready)
 
 
-def _bytes(text: str) -> float:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
+def _bytes(text: str) -> int:
+    size = parse_bytes(text)
+    if size is None:
         raise _RefusedError(f"{text} is no size.")
-    return float(match[1]) * _UNITS[match[2].lower()]
+    return size
 
 
 def _seconds(text: str) -> float:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
 
+from hud.byte_sizes import parse_bytes
 from hud.cli.output import count, tell, training_usage
-from hud.engine.sample.options import OPTIONS, SLOT_LIMIT
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
-_BESIDE_TRAINING = OPTIONS | {"tool_call_parser", "reward_model"}
-"""Settings that alone leave a fork trained like its base."""
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+from hud.engine.sample.options import BESIDE_TRAINING, SLOT_LIMIT
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 runtime_option = click.option(
@@ -91,10 +86,10 @@ class Size(click.ParamType[int]):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         if isinstance(value, int):
             return value
-        written = _SIZE.fullmatch(value.strip())
-        if written is None:
+        size = parse_bytes(value)
+        if size is None:
             self.fail(f"{value!r} is no size; write it as 8GiB or 512MiB.", param, ctx)
-        return int(float(written[1]) * _UNITS[written[2].lower()])
+        return size
 
 
 def sampling_options(function: Any) -> Any:
@@ -130,7 +125,7 @@ def training_of(options: dict[str, Any]) -> dict[str, Any] | None:
     training = {name: value for name, value in options.items() if value is not None}
     if "lora_targets" in training:
         training["lora_targets"] = [part.strip() for part in training["lora_targets"].split(",")]
-    if set(training) <= _BESIDE_TRAINING:
+    if set(training) <= BESIDE_TRAINING:
         return training  # No training options: a fork is trained like its base.
     lora = any(name.startswith("lora_") for name in training)
     return {"training": "lora" if lora else "full", **training}

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hud.cli.command_line import command_line
-from hud.cli.main import INTERRUPTED
 from hud.cli.output import console, print_json
-from hud.cli.training.continuation import PAUSED, Continuation
+from hud.cli.training.continuation import Continuation, exit_code
 from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ async def train_stages(
         stage_report.report is not None and stage_report.report.paused is not None
         for stage_report in reports
     )
-    return INTERRUPTED if stop.stopping else PAUSED if paused else 0
+    return exit_code(stopping=stop.stopping, paused=paused)
 
 
 def _tell_stages(reports: list[StageReport], stages: int) -> None:

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hud.cli.main import INTERRUPTED
 from hud.cli.output import console, count, number, print_json, seconds, training_usage
-from hud.cli.training.continuation import PAUSED, Continuation
+from hud.cli.training.continuation import Continuation, exit_code, print_files_and_next
 from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ async def train_from(
         print_json({**asdict(report), "interrupted": stop.stopping})
     else:
         _tell_supervised(report, values.get("tasks"), "pair" if config.compares else "token")
-    return INTERRUPTED if stop.stopping else PAUSED if report.paused is not None else 0
+    return exit_code(stopping=stop.stopping, paused=report.paused is not None)
 
 
 def _tell_supervised(report: SupervisedReport, tasks: str | None, unit: str) -> None:
@@ -96,16 +95,8 @@ def _tell_supervised(report: SupervisedReport, tasks: str | None, unit: str) -> 
     for score in report.scores:
         shown = with_interval(score.mean, score.low, score.high)
         out.print(f"  held-out        {shown}  step {score.step}", markup=False)
-    out.print(f"  metrics  {report.metrics_file}", markup=False)
-    if report.plot is not None:
-        out.print(f"  curves   {report.plot}", markup=False)
-    if report.paused is not None:
-        out.print(report.paused.advice(report.model), markup=False, soft_wrap=True)
-    elif report.finished:
-        train_on = f"Next: hud train {report.model} {shlex.quote(str(tasks))}"
-        out.print(train_on if tasks else training_usage(report.model), markup=False)
-    else:
-        out.print("Give the same command again to go on.")
+    train_on = f"Next: hud train {report.model} {shlex.quote(str(tasks))}"
+    print_files_and_next(report, train_on if tasks else training_usage(report.model))
 
 
 def supervised_values(source: str, file: Path | None, values: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hud.cli.command_line import pairs
-from hud.cli.main import INTERRUPTED
 from hud.cli.output import console, count, print_json, seconds
 from hud.cli.training.config_options import config_options
-from hud.cli.training.continuation import PAUSED, Continuation
+from hud.cli.training.continuation import Continuation, exit_code, print_files_and_next
 from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ async def _train(config: TrainConfig, going_on: Continuation, *, as_json: bool) 
         print_json({**asdict(report), "interrupted": stop.stopping})
     else:
         _tell(report, config, stop.stopping)
-    return INTERRUPTED if stop.stopping else PAUSED if report.paused is not None else 0
+    return exit_code(stopping=stop.stopping, paused=report.paused is not None)
 
 
 def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
@@ -246,15 +245,7 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
         skipped = f"  skipped  {count(report.groups_without_spread, 'group')} without signal"
         replaced = count(report.groups_replaced, "other task")
         out.print(f"{skipped}; {replaced} played instead" if report.groups_replaced else skipped)
-    out.print(f"  metrics  {report.metrics_file}", markup=False)
-    if report.plot is not None:
-        out.print(f"  curves   {report.plot}", markup=False)
-    if report.paused is not None:
-        out.print(report.paused.advice(report.model), markup=False, soft_wrap=True)
-    elif report.finished:
-        out.print(f"Next: hud models checkpoints {report.model}", markup=False)
-    else:
-        out.print("Give the same command again to go on.")
+    print_files_and_next(report, f"Next: hud models checkpoints {report.model}")
 
 
 def _numbers(texts: tuple[str, ...]) -> dict[str, float]:

@@ -27,6 +27,8 @@ class SamplerOptions:
 
 OPTIONS = frozenset(field.name for field in fields(SamplerOptions))
 """Names of a sampler's options, which are also settings of a model."""
+BESIDE_TRAINING = OPTIONS | {"tool_call_parser", "reward_model"}
+"""Settings of a model that leave how it is trained unchanged."""
 BY_MEMORY = SamplerOptions()
 """Every limit follows from the device's memory."""
 
