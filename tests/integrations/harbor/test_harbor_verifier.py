@@ -23,7 +23,7 @@ from hud_integrations.harbor import HarborEnvironment, import_folder
 from hud_integrations.harbor.task_folder import read_folder
 from hud_integrations.harbor.verifier.artifacts import _copy_checked
 
-TOOLS = [*PROGRAMS, "/bin/bash", "/bin/cp", "/bin/ln", "/bin/sleep"]
+TOOLS = [*PROGRAMS, "/bin/bash", "/bin/cp", "/bin/ln", "/bin/sleep", "/bin/chmod"]
 BOX = "hud-tests/verified:1"
 SEPARATE = '[verifier.environment]\nnetwork_mode = "no-network"\nenv = { KEY = "secret" }'
 TEST = """#!/bin/bash
@@ -107,6 +107,50 @@ async def test_tests_that_the_artifacts_hold_up_are_the_agent_s_failure(tmp_path
     assert "on the agent's artifacts" in run.trace.error
 
 
+LINKS = {
+    "to the expected answer": "ln -s /tests/wanted.txt greeting.txt",
+    "upwards": "ln -s ../tests/wanted.txt greeting.txt",
+    "through a link to its folder": "ln -s /tests kept; ln -s kept/wanted.txt greeting.txt",
+    "through another artifact": "ln -s /tests/wanted.txt /logs/artifacts/w; ln -s /logs/artifacts/w greeting.txt",
+    "through what is not there yet": "mkdir kept; ln -s kept/new/../../../tests/wanted.txt greeting.txt",
+    "in a folder that is closed": "ln -s kept/sub/w greeting.txt; mkdir -p kept/sub; ln -s /tests/wanted.txt kept/sub/w; "
+    "chmod 000 kept/sub; chmod 000 kept",
+    "for an artifact's folder": "rm -r kept; ln -s /tests kept; ln -s kept/wanted.txt greeting.txt",
+    "to a file of the tests": "ln -s /proc/self/fd/7 greeting.txt",
+    "to the tests' reward": "ln -s /logs/verifier/reward.txt greeting.txt",
+}
+
+
+@pytest.mark.slow
+async def test_no_link_among_the_artifacts_leads_to_the_tests(tmp_path, how):
+    test = """#!/bin/bash
+exec 7< /tests/wanted.txt
+chmod -R u+rwX /app
+mkdir -p kept/new
+if [ "$(cat greeting.txt)" = "$(cat /tests/wanted.txt)" ]; then echo 1 > /logs/verifier/reward.txt
+else echo 0 > /logs/verifier/reward.txt; fi
+"""
+    artifacts = '["/app/greeting.txt", "/app/kept", "/app/kept/sub"]'
+    write(tmp_path / "in", artifacts=artifacts, test=test)
+
+    def linking(command):
+        async def agent(run):
+            done = await (await run.open("ssh")).run(f"mkdir -p /logs/artifacts; {command}")
+            return done.stderr
+
+        return agent
+
+    for name, mischief in LINKS.items():
+        run = await played(tmp_path / "in", how, linking(mischief))
+        assert (run.reward, run.failure_kind) == (0.0, None), (name, run.trace.error)
+    for honest in (
+        "mkdir kept; echo hello > kept/a; ln -s kept/a greeting.txt",
+        "echo hello > /logs/artifacts/a; ln -s /logs/artifacts/a greeting.txt",
+        "mkdir kept; ln -s ../greeting.txt kept/here; ln -s /tests kept/t; echo hello > greeting.txt",
+    ):
+        assert (await played(tmp_path / "in", how, linking(honest))).reward == 1.0, honest
+
+
 def archive(*entries):
     """Return an archive of names with contents, or with the targets of links."""
     stream = io.BytesIO()
@@ -138,7 +182,7 @@ async def checked(data, most=1 << 20):
     copied, _, problem = await asyncio.gather(
         asyncio.to_thread(drain),
         asyncio.to_thread(feed),
-        asyncio.to_thread(_copy_checked, reading, writing, "app/out", most),
+        asyncio.to_thread(_copy_checked, reading, writing, "app/out", most, set()),
     )
     with tarfile.open(fileobj=io.BytesIO(copied)) as read:
         return problem, [(member.name, member.mode) for member in read]

@@ -46,8 +46,11 @@ def read_artifacts(declared: Any) -> list[Artifact]:
     return artifacts
 
 
-async def copy_artifact(artifact: Artifact, agent: Sandbox, verifier: Sandbox) -> None:
-    """Copy an artifact to the same path; a missing one is left out. Raises `AgentFault` for one that does not fit."""
+async def copy_artifact(artifact: Artifact, agent: Sandbox, verifier: Sandbox) -> list[str]:
+    """Copy an artifact to the same path, and return the paths of its links; a missing one is left out.
+
+    Raises `AgentFault` for one that does not fit.
+    """
     prefix = artifact.path.lstrip("/")
     excludes = [f"--exclude={pattern}" for pattern in artifact.exclude]
     pack = agent.plan.program([*_PACK, *excludes, "--", prefix])
@@ -60,7 +63,8 @@ async def copy_artifact(artifact: Artifact, agent: Sandbox, verifier: Sandbox) -
         os.close(packing)
         os.close(unpacking)
     most_bytes = int(verifier.plan.limits.disk_mb * MB)
-    copying = asyncio.to_thread(_copy_checked, packed, checked, prefix, most_bytes)
+    links: set[PurePosixPath] = set()
+    copying = asyncio.to_thread(_copy_checked, packed, checked, prefix, most_bytes, links)
     try:
         async with asyncio.timeout(_SECONDS):
             problem = await copying
@@ -72,6 +76,7 @@ async def copy_artifact(artifact: Artifact, agent: Sandbox, verifier: Sandbox) -
             process.signal(9)
     if problem is not None or status != 0:
         raise AgentFault(f"The artifact {artifact.path} could not be copied to the verifier: {problem or 'it does not fit'}.")  # fmt: skip
+    return [f"/{link}" for link in links]
 
 
 async def _started(
@@ -86,8 +91,12 @@ async def _started(
         os.close(nothing)
 
 
-def _copy_checked(reading: int, writing: int, prefix: str, most_bytes: int) -> str | None:
+def _copy_checked(
+    reading: int, writing: int, prefix: str, most_bytes: int, links: set[PurePosixPath]
+) -> str | None:
     """Copy the members of an archive that are files, folders and links below `prefix`; returns why it stopped, if it did.
+
+    The paths of links are added to `links`.
 
     The archive is the agent's: it may have any members, and those of a real folder lead through none of its links.
     """
@@ -99,16 +108,19 @@ def _copy_checked(reading: int, writing: int, prefix: str, most_bytes: int) -> s
     ):
         try:
             with tarfile.open(fileobj=source, mode="r|") as archive:
-                return _copy_members(archive, checked, prefix, most_bytes)
+                return _copy_members(archive, checked, prefix, most_bytes, links)
         except (tarfile.TarError, OverflowError, RecursionError, ValueError):
             return "its archive is malformed"
     return None
 
 
 def _copy_members(
-    archive: tarfile.TarFile, checked: tarfile.TarFile, prefix: str, most_bytes: int
+    archive: tarfile.TarFile,
+    checked: tarfile.TarFile,
+    prefix: str,
+    most_bytes: int,
+    links: set[PurePosixPath],
 ) -> str | None:
-    links: set[PurePosixPath] = set()
     size = 0
     for number, member in enumerate(archive):
         path = PurePosixPath(member.name)
@@ -123,6 +135,7 @@ def _copy_members(
             continue
         member.uid = member.gid = 0
         member.uname = member.gname = ""
-        member.mode &= 0o777
+        # Folders that cannot be entered would keep their links from being examined.
+        member.mode = (member.mode & 0o777) | (0o700 if member.isdir() else 0o600)
         checked.addfile(member, archive.extractfile(member) if member.isreg() else None)
     return None

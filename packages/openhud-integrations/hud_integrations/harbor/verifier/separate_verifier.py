@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from hud.environment import WorkspaceLimits
 from hud.environment.run import EnvironmentRun
+from hud.environment.workspace.files.transfer import confine
 from hud.environment.workspace.sandbox.sandbox import Sandbox
 from hud.environment.workspace.workspace import OpenWorkspace, Workspace
 from hud_integrations.containers.image_build import build_engine_image, build_image
@@ -53,5 +54,7 @@ class SeparateVerifier:
             await opened.bash(f"mkdir -p {_LOGS}/verifier", cwd="/", timeout=60.0, alone=False, env=None)  # fmt: skip
             for artifact in self._artifacts if agent is not None else ():
                 assert agent is not None
-                await copy_artifact(artifact, agent, opened.sandbox)
+                links = await copy_artifact(artifact, agent, opened.sandbox)
+                # One may lead to the expected answer, or lead the next artifact to the tests.
+                await confine(opened.sandbox, links, [each.path for each in self._artifacts])
             yield opened

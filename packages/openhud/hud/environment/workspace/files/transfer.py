@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tarfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 
@@ -42,6 +43,20 @@ async def copy_in(sandbox: Sandbox, source: str, target: str) -> None:
 
 async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
     """Write a file and its folders; links made by the agent are replaced. Raises `Refused` on failure."""
+    problem = await _feed(sandbox, data, "write", within(sandbox, path))
+    if problem is not None:
+        raise Refused(f"{path!r} could not be written in a workspace: {problem}.")
+
+
+async def confine(sandbox: Sandbox, links: Sequence[str], paths: Sequence[str]) -> None:
+    """Delete those of the links that lead out of `paths`, all absolute. Raises `Refused` on failure."""
+    problem = await _feed(sandbox, b"\0".join(map(os.fsencode, links)), "confine", *paths)
+    if problem is not None:
+        raise Refused(f"Links could not be deleted in a workspace: {problem}.")
+
+
+async def _feed(sandbox: Sandbox, data: bytes, *arguments: str) -> str | None:
+    """Run the script of files with `data` as its input; returns what went wrong, if anything did."""
     descriptor = os.memfd_create("hud")
     try:
         os.write(descriptor, data) if data else None
@@ -49,7 +64,7 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
         errors = bytearray()
         status = await execute(
             sandbox,
-            sandbox.plan.program(script("files", "write", within(sandbox, path))),
+            sandbox.plan.program(script("files", *arguments)),
             descriptor,
             lambda _: None,
             errors.extend,
@@ -57,8 +72,7 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
         )
     finally:
         os.close(descriptor)
-    if status != 0:
-        raise Refused(f"{path!r} could not be written in a workspace: {_said(errors)}.")
+    return None if status == 0 else _said(errors)
 
 
 async def empty(sandbox: Sandbox, path: str) -> None:

@@ -2,6 +2,7 @@
 
     python files.py write PATH < DATA        python files.py read PATH BYTES
     python files.py folder PATH              python files.py empty PATH FOLDERS...
+    python files.py confine PATHS... < LINKS
 
 Links in read-only file systems are the system's own and are followed. A link in a writable file system is replaced by a
 write and refused by a read: it could point to files that were added after the agent's end.
@@ -19,8 +20,8 @@ PIECE_BYTES = 1 << 18
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 NEVER_WRITABLE = ("/proc", "/sys", "/run/hud")
-MOST_LINKS = 40
-"""Links that the kernel follows in one path."""
+MOST_LINKS, MOST_BYTES = 40, 4096
+"""Links that the kernel follows in one path, and bytes of a path."""
 
 
 def opened(path: str, *, make: bool) -> int:
@@ -125,6 +126,24 @@ def empty(path: str, writable: list[str]) -> None:
                 os.unlink(entry)
     for place, mode in reversed(modes):
         os.chmod(place, mode)
+
+
+def confine(links: list[str], paths: list[str]) -> None:
+    """Delete those of the links that lead out of `paths`: to files that whoever made them was not given."""
+    roots = [
+        os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        for path in paths
+        if not lies_in(os.path.dirname(path), paths)
+    ]
+    for link in links:
+        target = os.path.realpath(link)
+        if not lies_in(target, roots) or len(os.fsencode(target)) >= MOST_BYTES:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(link)
+
+
+def lies_in(path: str, places: list[str]) -> bool:
+    return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
 
 
 def names_in(folder: str, modes: list[tuple[str, int]]) -> list[str]:
@@ -234,6 +253,8 @@ def main() -> int:
             read(path, int(sys.argv[3]))
         elif what == "empty":
             empty(path, sys.argv[3:])
+        elif what == "confine":
+            confine([os.fsdecode(link) for link in sys.stdin.buffer.read().split(b"\0") if link], sys.argv[2:])  # fmt: skip
         else:
             opened(path, make=True)
     except OSError as error:
