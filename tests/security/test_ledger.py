@@ -3,12 +3,14 @@
 import http.server
 import json
 import threading
+from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
 from tests.security.server import AttackedServer, bearer
 
 from hud.inference.dialects.registry import dialects
+from hud.trace import new_id
 from hud_platform.access.identity import Identity
 from hud_platform.access.limits import Limits, TokenBudget, TooManyRequests
 from hud_platform.gateway.ledger import Meter
@@ -195,19 +197,21 @@ async def test_an_answer_without_a_limit_is_bounded_to_what_the_key_has_left(
         ("gemini", "generateContent", {"generation_config": {"max_output_tokens": 900}}),
     ],
 )
-def test_the_longest_answers_that_a_request_may_mean_are_reserved(dialect, action, values):
+async def test_the_longest_answers_that_a_request_may_mean_are_reserved(
+    world, dialect, action, values
+):
     spoken = dialects()
-    limits = Limits(clock=lambda: 0.0)
-    who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=1000)
+    limits = Limits(world.parts.store, lambda: datetime.fromtimestamp(0.0, UTC))
+    who = Identity(LOCAL_TEAM, frozenset(), new_id(), tokens_per_minute=1000)
     assert (
-        reserve(Meter(budget=TokenBudget(limits, who)), spoken[dialect], action, b"", values)
+        await reserve(Meter(budget=TokenBudget(limits, who)), spoken[dialect], action, b"", values)
         is None
     )
     with pytest.raises(TooManyRequests):
         meter = Meter(budget=TokenBudget(limits, who))
-        reserve(meter, spoken["completions"], "completions", b"", {"max_tokens": 101})
+        await reserve(meter, spoken["completions"], "completions", b"", {"max_tokens": 101})
     meter = Meter(budget=TokenBudget(limits, who))
-    left = reserve(meter, spoken["completions"], "completions", b"", {"n": 10})
+    left = await reserve(meter, spoken["completions"], "completions", b"", {"n": 10})
     assert left == 10
 
 

@@ -81,7 +81,7 @@ class Parts:
         self.web_sessions = WebSessions(self.store, self.keys)
         self.passes = Passes(config.home)
         self.links = SignedLinks(self.passes, self.keys)
-        self.limits = Limits()
+        self.limits = Limits(self.store)
         self.visitors = Visitors()
         self.metrics = Metrics()
         self.intake = Intake()

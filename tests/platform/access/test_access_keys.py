@@ -1,7 +1,9 @@
 """Keys are shown once, stored as digests, limited, and worth nothing once revoked or expired."""
 
+import asyncio
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -27,6 +29,16 @@ def keys(tmp_path):
     store = Store.open(tmp_path)
     yield Keys(store)
     store.close()
+
+
+@pytest.fixture
+def new_limits(keys):
+    """Return a function that makes the limits of a server at a time in seconds, which stands still without one."""
+
+    def make(now=(0.0,)):
+        return Limits(keys.store, lambda: datetime.fromtimestamp(now[0], UTC))
+
+    return make
 
 
 @pytest.fixture
@@ -119,9 +131,9 @@ def test_what_makes_no_key_is_refused(keys, options):
         keys.mint(**{"name": "a", "team_id": LOCAL_TEAM, **options})
 
 
-def test_requests_and_tokens_are_limited_and_come_back_with_time():
+async def test_requests_and_tokens_are_limited_and_come_back_with_time(new_limits):
     now = [0.0]
-    limits = Limits(clock=lambda: now[0])
+    limits = new_limits(now)
     who = Identity(LOCAL_TEAM, frozenset(), "k", requests_per_minute=2, tokens_per_minute=100)
     limits.admit(who)
     limits.admit(who)
@@ -254,73 +266,124 @@ async def test_projects_are_paged_and_begin_with_a_default_one(api):
     assert (await api.get(f"/v2/projects/{new_id()}", headers=headers)).status_code == 404
 
 
-def test_a_compaction_which_no_field_bounds_needs_the_tokens_of_the_longest_answer():
-    limits = Limits(clock=lambda: 0.0)
+async def test_a_compaction_which_no_field_bounds_needs_the_tokens_of_the_longest_answer(
+    new_limits,
+):
+    limits = new_limits()
     who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=40_000)
     body = b"x" * 400
-    assert reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {}) is None
-    assert reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {}) is None
+    assert await reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {}) is None
+    assert await reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {}) is None
     with pytest.raises(TooManyRequests, match="too few are left"):
-        reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {})
+        await reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {})
     # A request that can be bounded gets what is left.
-    left = reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, "responses", body, {})
+    left = await reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, "responses", body, {})
     assert left == 40_000 - 2 * (100 + LONGEST_ANSWER) - 100
 
 
-def test_tokens_are_reserved_at_the_start_of_a_request():
+async def test_tokens_are_reserved_at_the_start_of_a_request(new_limits):
     now = [0.0]
-    limits = Limits(clock=lambda: now[0])
+    limits = new_limits(now)
     who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
     first, second, third = (TokenBudget(limits, who) for _ in range(3))
-    first.reserve(10, 50, 1000)
+    await first.reserve(10, 50, 1000)
     with pytest.raises(TooManyRequests, match="too few are left") as refused:
-        second.reserve(10, 50, 1000)
+        await second.reserve(10, 50, 1000)
     assert refused.value.retry_after == pytest.approx(12)
-    second.reserve(10, None, 1000)  # States no limit: it gets what is left.
+    await second.reserve(10, None, 1000)  # States no limit: it gets what is left.
     with pytest.raises(TooManyRequests):
         limits.admit(who)
-    first.settle(20)
-    second.settle(30)
-    third.reserve(10, 40, 1000)
-    third.settle(50)
+    await first.settle(20)
+    await second.settle(30)
+    await third.reserve(10, 40, 1000)
+    await third.settle(50)
     with pytest.raises(TooManyRequests):
         limits.admit(who)
     now[0] += 60
-    first.reserve(0, 10_000, 10_000)  # More than a minute's limit: it needs all of that.
+    await first.reserve(0, 10_000, 10_000)  # More than a minute's limit: it needs all of that.
 
 
 @pytest.mark.parametrize(
     ("prompt", "stated", "choices"), [(-900, 50, 1), (10, -900, 1), (10, 50, -9)]
 )
-def test_no_count_of_a_request_gives_tokens(prompt, stated, choices):
-    limits = Limits(clock=lambda: 0.0)
+async def test_no_count_of_a_request_gives_tokens(new_limits, prompt, stated, choices):
+    limits = new_limits()
     who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
-    TokenBudget(limits, who).reserve(0, 100, 1000)
+    await TokenBudget(limits, who).reserve(0, 100, 1000)
     with pytest.raises(TooManyRequests):
-        TokenBudget(limits, who).reserve(prompt, stated, 1000, choices)
+        await TokenBudget(limits, who).reserve(prompt, stated, 1000, choices)
     limits.charge(who, -1)  # One token is left.
-    TokenBudget(limits, who).reserve(min(prompt, 0), min(stated, 0), 1000, choices)
+    await TokenBudget(limits, who).reserve(min(prompt, 0), min(stated, 0), 1000, choices)
     with pytest.raises(TooManyRequests):
-        TokenBudget(limits, who).reserve(0, 2, 1000)
+        await TokenBudget(limits, who).reserve(0, 2, 1000)
 
 
-def test_an_answer_without_a_limit_is_bounded_to_its_reservation():
-    limits = Limits(clock=lambda: 0.0)
+async def test_an_answer_without_a_limit_is_bounded_to_its_reservation(new_limits):
+    limits = new_limits()
     who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
     first, second = TokenBudget(limits, who), TokenBudget(limits, who)
-    assert first.reserve(10, None, 30) == 30
-    assert second.reserve(10, None, 1000, choices=4) == (60 - 10) // 4
-    first.settle(89)
-    second.settle(0)
+    assert await first.reserve(10, None, 30) == 30
+    assert await second.reserve(10, None, 1000, choices=4) == (60 - 10) // 4
+    await first.settle(89)
+    await second.settle(0)
     with pytest.raises(TooManyRequests, match="too few are left") as refused:
-        second.reserve(11, None, 1000)  # 11 are left: none for the answer.
+        await second.reserve(11, None, 1000)  # 11 are left: none for the answer.
     assert refused.value.retry_after == pytest.approx(0.6)
-    assert second.reserve(10, None, 1000) == 1
+    assert await second.reserve(10, None, 1000) == 1
 
 
-def test_a_prompt_of_the_whole_limit_leaves_no_room_for_an_answer():
-    limits = Limits(clock=lambda: 0.0)
+async def test_a_prompt_of_the_whole_limit_leaves_no_room_for_an_answer(new_limits):
+    limits = new_limits()
     who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
     with pytest.raises(TooManyRequests):
-        TokenBudget(limits, who).reserve(100, None, 1000)
-    assert TokenBudget(limits, Identity(LOCAL_TEAM, frozenset(), "k")).reserve(9, None, 9) is None
+        await TokenBudget(limits, who).reserve(100, None, 1000)
+    assert (
+        await TokenBudget(limits, Identity(LOCAL_TEAM, frozenset(), "k")).reserve(9, None, 9)
+        is None
+    )
+
+
+async def test_servers_of_one_store_grant_a_key_s_limits_once(new_limits):
+    """Each granted the whole limit."""
+    now = [0.0]
+    here, there = new_limits(now), new_limits(now)
+    who = Identity(LOCAL_TEAM, frozenset(), "k", requests_per_minute=2, tokens_per_minute=100)
+    here.admit(who)
+    there.admit(who)
+    with pytest.raises(TooManyRequests, match="requests a minute"):
+        here.admit(who)
+    first = TokenBudget(here, who)
+    await first.reserve(10, 70, 1000)
+    with pytest.raises(TooManyRequests, match="tokens a minute"):
+        await TokenBudget(there, who).reserve(10, 50, 1000)
+    await first.settle(20)
+    await TokenBudget(there, who).reserve(10, 70, 1000)  # Given back; its server dies now.
+    with pytest.raises(TooManyRequests):
+        here.admit(who)
+    now[0] += 60
+    await first.reserve(10, 90, 1000)
+
+
+async def test_reservations_at_once_at_several_servers_stay_within_the_limit(new_limits):
+    who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
+    servers = [new_limits() for _ in range(4)]
+
+    async def granted(limits):
+        try:
+            await TokenBudget(limits, who).reserve(0, 30, 1000)
+        except TooManyRequests:
+            return 0
+        return 30
+
+    assert sum(await asyncio.gather(*(granted(limits) for limits in servers * 4))) == 90
+
+
+async def test_a_key_without_limits_costs_no_query(keys, monkeypatch):
+    who = Identity(LOCAL_TEAM, frozenset(), "k")
+    limits = Limits(keys.store)
+    monkeypatch.setattr(keys.store, "begin", None)
+    monkeypatch.setattr(keys.store, "read", None)
+    limits.admit(who)
+    budget = TokenBudget(limits, who)
+    assert await budget.reserve(10, None, 1000) is None
+    await budget.settle(50)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+import time
 from datetime import UTC, datetime
 
 import httpx
@@ -17,7 +18,8 @@ from hud_platform.access.middleware import is_open
 from hud_platform.access.teams import Teams
 from hud_platform.application import create_app
 from hud_platform.gateway.chat_formats import format_of
-from hud_platform.gateway.run_passes import run_calls
+from hud_platform.gateway.run_passes import call_store, run_calls
+from hud_platform.gateway.run_passes.call_store import CallStore, Need
 from hud_platform.process.config import PlatformConfig
 from hud_platform.routes.gateway import Described
 from hud_platform.store import tables
@@ -344,3 +346,51 @@ async def test_calls_at_once_sample_no_more_than_the_runs_tokens(app, key, state
     assert len(refused) + len(sampled) == 8
     assert all("may sample 6 tokens" in answer.text for answer in refused)
     assert (await end(app, key, opened)).json()["refusal"]["kind"] == "limit"
+
+
+@pytest.mark.parametrize("stated", [{}, {"max_tokens": 4}])
+async def test_calls_at_several_servers_sample_no_more_than_the_runs_tokens(
+    app, key, stated, tmp_path
+):
+    """Each server reserved its own calls alone."""
+    other = make_app(tmp_path / "home")
+    try:
+        opened = await open_pass(app, key, limits={"tokens": 6})
+        calls = [chat(place, opened["key"], **stated) for place in (app, other) * 4]
+        answers = await asyncio.gather(*calls)
+    finally:
+        other.state.parts.close()
+    sampled = [
+        answer.json()["usage"]["completion_tokens"]
+        for answer in answers
+        if answer.status_code == 200
+    ]
+    assert sum(sampled) == 6
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert all("may sample 6 tokens" in answer.text for answer in refused)
+    rows = app.state.parts.store.rows(sa.select(tables.run_reservations))
+    assert rows == []
+
+
+async def test_what_a_server_reserved_that_died_is_free_after_a_while(app, key, monkeypatch):
+    opened = await open_pass(app, key, limits={"tokens": 6})
+    store = CallStore(app.state.parts.store)
+    monkeypatch.setattr(call_store, "RESERVED_SECONDS", 1.0)
+    dead = Need(6, None, None, 1, 0.0, lambda answers: 0.0)
+    assert store.reserve(opened["id"], 99, dead) == 6
+    began = time.monotonic()
+    answer = await chat(app, opened["key"])
+    assert answer.status_code == 200
+    assert time.monotonic() - began > 0.8
+
+
+async def test_a_call_in_progress_keeps_what_it_reserved(app, key, monkeypatch):
+    opened = await open_pass(app, key, limits={"tokens": 6})
+    monkeypatch.setattr(call_store, "RESERVED_SECONDS", 2.5)
+    over = asyncio.Event()
+    app.state.parts.__dict__["engine"].then = over.wait
+    calls = asyncio.gather(*(chat(app, opened["key"]) for _ in range(2)))
+    await asyncio.sleep(5)
+    assert len(app.state.parts.__dict__["engine"].asked) == 1
+    over.set()
+    assert sorted(answer.status_code for answer in await calls)[0] == 200

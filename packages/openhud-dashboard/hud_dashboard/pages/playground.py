@@ -132,7 +132,8 @@ async def turn(
     who: Who,
 ) -> Response:
     """Request the next turn of a model: a chat completion, streamed by the gateway."""
-    limits.admit(who)
+    if who.is_limited:
+        await asyncio.to_thread(limits.admit, who)
     return _Completion(gateway)
 
 

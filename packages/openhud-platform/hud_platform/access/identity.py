@@ -43,6 +43,12 @@ class Identity:
     """Grant of a run pass: a program's model calls for one run."""
 
     @property
+    def is_limited(self) -> bool:
+        """True if requests of this identity count against a limit."""
+        limits = (self.requests_per_minute, self.tokens_per_minute)
+        return self.key_id is not None and any(limit is not None for limit in limits)
+
+    @property
     def holder(self) -> str:
         """Holder of the key: a login counts as the key that confirmed it. Answers to a request that is repeated are its own."""
         return f"{self.team_id}:{self.user_id or self.key_id or ''}"

@@ -1,18 +1,28 @@
-"""Rate limits of keys: requests and tokens a minute, as token buckets.
-Counted in this process: each of several servers on one store grants the full limit.
+"""Rate limits: requests and tokens a minute, as token buckets. Those of keys are in the store, so that all its servers grant them
+once; those of visitors without a key are each server's own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from datetime import datetime
 from ipaddress import IPv6Address, ip_address
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from hud.errors import HudError
+import sqlalchemy as sa
+
+from hud.errors import HudError, StoreError
+from hud.trace.recorded_time import microseconds
 from hud_platform.access.identity import Identity
+from hud_platform.store import Store, tables
+from hud_platform.store.ingest import upsert
+
+_log = logging.getLogger("hud.platform")
 
 _MOST_VISITORS = 10_000
 """Maximum number of tracked addresses; the least recently used one is dropped first."""
@@ -28,42 +38,29 @@ class TooManyRequests(HudError):
         self.retry_after = retry_after
 
 
-class _Buckets:
-    """Token buckets that hold a minute's limit and refill continuously; the `most` recently used ones are tracked."""
+class Limits:
+    """Buckets of all keys that have limits. Each holds a minute's limit and refills continuously: what a server that died had reserved
+    is back within a minute. Methods block, and use no query for a key without limits.
+    """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, most: float = math.inf) -> None:
-        self._clock, self._most = clock, most
-        self._levels: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
-        """Units left in each bucket, and the time of that count."""
-
-    def _left(self, bucket: tuple[str, str], per_minute: int) -> float:
-        left, then = self._levels.get(bucket, (float(per_minute), self._clock()))
-        return min(float(per_minute), left + (self._clock() - then) * per_minute / 60.0)
-
-    def _set(self, bucket: tuple[str, str], left: float) -> None:
-        self._levels[bucket] = (left, self._clock())
-        self._levels.move_to_end(bucket)
-        if len(self._levels) > self._most:
-            self._levels.popitem(last=False)
-
-
-class Limits(_Buckets):
-    """Buckets of all keys that have limits."""
+    def __init__(self, store: Store, clock: Callable[[], datetime] | None = None) -> None:
+        self._store = store
+        self._now = store.clock.now if clock is None else clock
 
     def admit(self, who: Identity) -> None:
         """Count a request. Raises `TooManyRequests` if the key has no requests or tokens left."""
-        if who.key_id is None:
+        if not who.is_limited:
             return
-        key = who.limits_id or who.key_id
-        if who.tokens_per_minute is not None:
-            left = self._left((key, "tokens"), who.tokens_per_minute)
-            if left <= 0:
-                self._refuse("tokens", who.tokens_per_minute, 1 - left)
-        if who.requests_per_minute is not None:
-            left = self._left((key, "requests"), who.requests_per_minute)
-            if left < 1:
-                self._refuse("requests", who.requests_per_minute, 1 - left)
-            self._set((key, "requests"), left - 1)
+        with self._store.begin() as connection:
+            if who.tokens_per_minute is not None:
+                left = self._left(connection, who, "tokens", who.tokens_per_minute)
+                if left <= 0:
+                    _refuse("tokens", who.tokens_per_minute, 1 - left)
+            if who.requests_per_minute is not None:
+                left = self._left(connection, who, "requests", who.requests_per_minute)
+                if left < 1:
+                    _refuse("requests", who.requests_per_minute, 1 - left)
+                self._set(connection, who, "requests", left - 1)
 
     def reserve(
         self, who: Identity, least: int, most: int, *, may_exceed: bool = True
@@ -73,15 +70,15 @@ class Limits(_Buckets):
         Raises `TooManyRequests` if fewer than `least` are left. With `may_exceed`, a request of more than the whole limit
         needs only the whole limit.
         """
-        if who.key_id is None or who.tokens_per_minute is None:
+        if who.tokens_per_minute is None or not who.is_limited:
             return None
-        bucket = (who.limits_id or who.key_id, "tokens")
-        left = self._left(bucket, who.tokens_per_minute)
-        needed = max(1, min(least, who.tokens_per_minute) if may_exceed else least)
-        if left < needed:
-            self._refuse("tokens", who.tokens_per_minute, needed - left)
-        reserved = min(most, math.floor(left))
-        self._set(bucket, left - reserved)
+        with self._store.begin() as connection:
+            left = self._left(connection, who, "tokens", who.tokens_per_minute)
+            needed = max(1, min(least, who.tokens_per_minute) if may_exceed else least)
+            if left < needed:
+                _refuse("tokens", who.tokens_per_minute, needed - left)
+            reserved = min(most, math.floor(left))
+            self._set(connection, who, "tokens", left - reserved)
         return reserved
 
     def charge(self, who: Identity, tokens: int) -> None:
@@ -89,15 +86,50 @@ class Limits(_Buckets):
 
         A negative balance delays the key's next request.
         """
-        if who.key_id is not None and who.tokens_per_minute is not None:
-            bucket = (who.limits_id or who.key_id, "tokens")
-            self._set(bucket, self._left(bucket, who.tokens_per_minute) - tokens)
+        if who.tokens_per_minute is None or not who.is_limited or tokens == 0:
+            return
+        with self._store.begin() as connection:
+            left = self._left(connection, who, "tokens", who.tokens_per_minute)
+            self._set(connection, who, "tokens", left - tokens)
 
-    def _refuse(self, kind: str, per_minute: int, missing: float) -> NoReturn:
-        raise TooManyRequests(
-            f"This key may use {per_minute:,} {kind} a minute, and too few are left. Wait, or ask for a higher limit.",
-            retry_after=missing * 60.0 / per_minute,
-        )
+    def _left(self, connection: sa.Connection, who: Identity, kind: str, per_minute: int) -> float:
+        """Return what is left of a limit, and lock it until the transaction's end."""
+        levels = tables.limit_levels
+        query = sa.select(levels.c.level, levels.c.counted_at).where(*_is(who, kind))
+        row = connection.execute(query.with_for_update()).one_or_none()
+        if row is None:
+            full = {
+                **_bucket(who, kind),
+                "level": per_minute,
+                "counted_at": microseconds(self._now()),
+            }
+            upsert(connection, levels, [full])
+            row = connection.execute(query.with_for_update()).one()
+        # The clock of another server's machine may be ahead.
+        seconds = max(0.0, (self._now() - row.counted_at).total_seconds())
+        left: float = row.level + seconds * per_minute / 60.0
+        return min(float(per_minute), left)
+
+    def _set(self, connection: sa.Connection, who: Identity, kind: str, left: float) -> None:
+        levels = tables.limit_levels
+        update = sa.update(levels).where(*_is(who, kind))
+        connection.execute(update.values(level=left, counted_at=self._now()))
+
+
+def _bucket(who: Identity, kind: str) -> dict[str, Any]:
+    return {"key_id": who.limits_id or who.key_id, "kind": kind}
+
+
+def _is(who: Identity, kind: str) -> list[sa.ColumnElement[bool]]:
+    levels = tables.limit_levels
+    return [levels.c[name] == value for name, value in _bucket(who, kind).items()]
+
+
+def _refuse(kind: str, per_minute: int, missing: float) -> NoReturn:
+    raise TooManyRequests(
+        f"This key may use {per_minute:,} {kind} a minute, and too few are left. Wait, or ask for a higher limit.",
+        retry_after=missing * 60.0 / per_minute,
+    )
 
 
 class TokenBudget:
@@ -107,7 +139,7 @@ class TokenBudget:
         self._limits, self._who = limits, who
         self._reserved = 0
 
-    def reserve(
+    async def reserve(
         self, prompt: int, stated: int | None, longest: int, choices: int = 1
     ) -> int | None:
         """Reserve the tokens of a prompt and of its `choices` answers. `stated`: each one's most tokens by the request; None: it
@@ -116,38 +148,53 @@ class TokenBudget:
         Return the most tokens of each answer where the request states none; None: it states them, or the key has no limit.
         Raises `TooManyRequests`, also where fewer are left than the prompt and a token of each answer.
         """
+        if self._who.tokens_per_minute is None:
+            return None
         # A count of the caller's that is none gives no tokens.
         prompt, choices = max(0, prompt), max(1, choices)
         if stated is not None:
             tokens = prompt + max(0, stated) * choices
-            self._reserved += self._limits.reserve(self._who, tokens, tokens) or 0
+            await asyncio.to_thread(self._reserve, tokens, tokens, True)
             return None
         least = prompt + min(1, longest) * choices
-        reserved = self._limits.reserve(
-            self._who, least, prompt + longest * choices, may_exceed=False
-        )
-        if reserved is None:
-            return None
-        self._reserved += reserved
-        return (reserved - prompt) // choices
+        most = prompt + longest * choices
+        reserved = await asyncio.to_thread(self._reserve, least, most, False)
+        return None if reserved is None else (reserved - prompt) // choices
 
-    def settle(self, used: int) -> None:
+    def _reserve(self, least: int, most: int, may_exceed: bool) -> int | None:
+        reserved = self._limits.reserve(self._who, least, most, may_exceed=may_exceed)
+        self._reserved += reserved or 0
+        return reserved
+
+    async def settle(self, used: int) -> None:
         """Charge the tokens that were used instead of those that were reserved."""
         reserved, self._reserved = self._reserved, 0
-        self._limits.charge(self._who, used - reserved)
+        if self._who.tokens_per_minute is None or used == reserved:
+            return
+        charged = asyncio.to_thread(self._limits.charge, self._who, used - reserved)
+        try:
+            await asyncio.shield(asyncio.ensure_future(charged))
+        except StoreError as error:
+            _log.warning("%d tokens of a key could not be charged: %s", used - reserved, error)
 
 
-class Visitors(_Buckets):
-    """Rate limits of requests without a key, by client address."""
+class Visitors:
+    """Rate limits of requests without a key, by client address; the most recently used ones are tracked."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock, _MOST_VISITORS)
+        self._clock = clock
+        self._levels: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        """Units left in each bucket, and the time of that count."""
 
     def admit(self, address: str, kind: str, per_minute: int) -> None:
         """Count a request. Raises `TooManyRequests` if its address has exceeded the limit of this kind."""
-        bucket = (_network(address), kind)
-        left = self._left(bucket, per_minute)
-        self._set(bucket, left - 1 if left >= 1 else left)
+        bucket, now = (_network(address), kind), self._clock()
+        left, then = self._levels.get(bucket, (float(per_minute), now))
+        left = min(float(per_minute), left + (now - then) * per_minute / 60.0)
+        self._levels[bucket] = (left - 1 if left >= 1 else left, now)
+        self._levels.move_to_end(bucket)
+        if len(self._levels) > _MOST_VISITORS:
+            self._levels.popitem(last=False)
         if left < 1:
             raise TooManyRequests(
                 f"Without a key, each address may send {per_minute} such requests a minute. Wait a moment.",

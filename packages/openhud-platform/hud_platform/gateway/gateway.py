@@ -125,8 +125,8 @@ class Gateway:
                 run_call = await self.runs.begin(who, body.values, session)
                 run_call.forwarded = call.action if call.operation == "forward" else ""
                 run_call.prompt_tokens = len(raw) // BYTES_OF_A_TOKEN
-            if who.run is not None:
-                self.limits.admit(who)
+            if who.run is not None and who.is_limited:
+                await asyncio.to_thread(self.limits.admit, who)
             name = _called_model(who, name)
             target = self.catalogue.remembered(who.team_id, name) or await self.catalogue.find(
                 who.team_id, name
@@ -160,6 +160,8 @@ class Gateway:
             self._note(
                 exchange, who, name, target, meter, call.action, time.perf_counter() - started
             )
+            if meter.budget is not None:
+                await meter.budget.settle(meter.charged)
 
     async def _passed(
         self,
@@ -178,7 +180,7 @@ class Gateway:
             return False
         bound = None
         if call.operation != "count":
-            bound = reserve(meter, dialect, call.action, raw, body.values)
+            bound = await reserve(meter, dialect, call.action, raw, body.values)
         if run_call is not None:
             exchange.observer = await PassedAnswer.observed(
                 exchange, dialect, body, target, meter, run_call
@@ -191,7 +193,7 @@ class Gateway:
         )
         if not passed:
             exchange.observer = None
-            meter.begin_again()
+            await meter.begin_again()
         return passed
 
     async def _list_models(self, exchange: Exchange, name: str | None) -> None:
@@ -372,7 +374,7 @@ class Gateway:
         action: str,
         seconds: float,
     ) -> None:
-        """Record a request's usage and charge it to its key."""
+        """Record a request's usage."""
         cost = None
         if isinstance(target, ProviderModel):
             cost = target.cost(meter.prompt_tokens, meter.completion_tokens)
@@ -388,8 +390,6 @@ class Gateway:
             seconds=seconds,
             cost_usd=cost,
         )
-        if meter.budget is not None:
-            meter.budget.settle(meter.charged)
         if target is not None:
             # No names: metrics are public, and a provider's models are whatever callers ask for.
             shown = target.record.id if isinstance(target, LocalModel) else target.dialect.family

@@ -47,19 +47,19 @@ class Meter:
     budget: TokenBudget | None = None
     """Token reservation of the request; None: without limits."""
 
-    def reserve(
+    async def reserve(
         self, prompt: int, stated: int | None, longest: int, choices: int = 1
     ) -> int | None:
         """Reserve the tokens of a request that begins, and return the bound of each answer; see `TokenBudget.reserve`."""
         if self.budget is None:
             return None
-        return self.budget.reserve(prompt, stated, longest, choices)
+        return await self.budget.reserve(prompt, stated, longest, choices)
 
-    def begin_again(self) -> None:
+    async def begin_again(self) -> None:
         """Give back the reservation of a request that is sent once more, in another dialect."""
         self.guess = 0
         if self.budget is not None:
-            self.budget.settle(0)
+            await self.budget.settle(0)
 
     def count(self, usage: Usage) -> None:
         """Update the counts with those that a provider has sent so far."""

@@ -74,7 +74,7 @@ class LocalTurns:
         longest = max(0, context - shortest)
         most = None if stated is None else min(stated, longest)
         prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
-        bound = meter.reserve(prompt_tokens, most, longest, request.choices)
+        bound = await meter.reserve(prompt_tokens, most, longest, request.choices)
         if bound is not None and bound < longest:
             request = replace(request, sampling=replace(request.sampling, max_tokens=bound))
         meter.prompt_tokens = prompt_tokens

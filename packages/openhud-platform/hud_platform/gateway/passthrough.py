@@ -116,7 +116,7 @@ class PassThrough:
             raise unreachable(model, error) from error
 
 
-def reserve(
+async def reserve(
     meter: Meter, dialect: Dialect, action: str, raw: bytes, values: dict[str, Any]
 ) -> int | None:
     """Reserve the tokens of a request, and return the bound of each answer (see `TokenBudget.reserve`).
@@ -127,7 +127,7 @@ def reserve(
     # Where no field bounds an answer, its whole length must be left.
     most = stated.tokens if stated.settable else LONGEST_ANSWER
     longest = LONGEST_ANSWER if stated.default is None else stated.default
-    return meter.reserve(len(raw) // BYTES_OF_A_TOKEN, most, longest, stated.answers)
+    return await meter.reserve(len(raw) // BYTES_OF_A_TOKEN, most, longest, stated.answers)
 
 
 def _body_for(

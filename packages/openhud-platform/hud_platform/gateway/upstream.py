@@ -75,7 +75,7 @@ class UpstreamTurns:
                 f"The conversation ends with an assistant message, which the provider of {model.name!r} does not continue: end "
                 "it with a user message or the results of tools."
             )
-        wire = _reserved(model, replace(request, stream=True), meter)
+        wire = await _reserved(model, replace(request, stream=True), meter)
         reader = wire.reader()
         body = exact_json.dumps(wire.body)
         headers = {
@@ -112,7 +112,9 @@ class UpstreamTurns:
         yield _last_events(model, reader)
 
 
-def _reserved(model: ProviderModel, request: GenerationRequest, meter: Meter) -> StreamedRequest:
+async def _reserved(
+    model: ProviderModel, request: GenerationRequest, meter: Meter
+) -> StreamedRequest:
     """Reserve a request's tokens and return its form for the provider, bounded to them if it states no limit.
 
     Raises `TooManyRequests`.
@@ -121,7 +123,7 @@ def _reserved(model: ProviderModel, request: GenerationRequest, meter: Meter) ->
     wire = codec.request(model.upstream, request)
     longest = model.dialect.default_tokens or LONGEST_ANSWER
     prompt = len(exact_json.dumps(wire.body)) // BYTES_OF_A_TOKEN
-    bound = meter.reserve(prompt, sampling.max_tokens, longest, request.choices)
+    bound = await meter.reserve(prompt, sampling.max_tokens, longest, request.choices)
     if bound is None:
         return wire
     return codec.request(

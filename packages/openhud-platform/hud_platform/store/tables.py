@@ -575,6 +575,27 @@ run_calls = sa.Table(
     sa.Column("ended_at", Moment),
 )
 
+run_reservations = sa.Table(
+    "run_reservations",
+    metadata,
+    # What calls in progress may still take of their run's limits, at all servers; without its server's sign of life it is void.
+    sa.Column("pass_id", sa.String(32), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("cost_usd", sa.Float, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+)
+
+limit_levels = sa.Table(
+    "limit_levels",
+    metadata,
+    # What is left of the limits of keys: "requests" or "tokens", at a moment from which it refills.
+    sa.Column("key_id", sa.String(32), primary_key=True),
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("level", sa.Float, nullable=False),
+    sa.Column("counted_at", Moment, nullable=False),
+)
+
 responses = sa.Table(
     "responses",
     metadata,

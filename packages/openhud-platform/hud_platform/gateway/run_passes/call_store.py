@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -19,11 +19,13 @@ import sqlalchemy as sa
 from hud import exact_json
 from hud.errors import ConflictError, HudError, NotFoundError, PlatformError
 from hud.trace import STEP_SCHEMA
+from hud.trace.recorded_time import microseconds
 from hud.trace.recording.journal import encode_json
 from hud_platform.access.keys import is_valid_key
 from hud_platform.access.run_grant import RunGrant
 from hud_platform.gateway.turn_index import Key
 from hud_platform.store import Store, tables
+from hud_platform.store.ingest import upsert
 from hud_platform.store.ownership import refuse_foreign
 from hud_platform.store.records import steps_in_order
 from hud_platform.store.run_calls import calls_of_pass, unrecorded_steps
@@ -37,8 +39,11 @@ CLEAN_SECONDS = 60.0
 UNRECORDED_SECONDS = 3600.0
 """Time after the expiry of a pass after which its run's process counts as dead."""
 MOST_CLEANED = 500
+RESERVED_SECONDS = 30.0
+"""Time after which what a call has reserved is free again, if its server is gone."""
 _OF_PASS = (
     (tables.run_calls, tables.run_calls.c.pass_id),
+    (tables.run_reservations, tables.run_reservations.c.pass_id),
     (tables.responses, tables.responses.c.team_id),
     (tables.run_passes, tables.run_passes.c.id),
 )
@@ -83,6 +88,45 @@ class CallOutcome:
     refusal: dict[str, Any] | None = None
     tokens: int = 0
     cost_usd: float = 0.0
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a call may take of its run's limits."""
+
+    tokens_limit: int | None
+    cost_limit: float | None
+    wanted: int | None
+    """Most tokens of each answer; None: as many as are left."""
+    choices: int
+    price: float
+    """Dollars of a sampled token."""
+    cost: Callable[[int], float]
+    """Dollars of the prompt and of a number of sampled tokens."""
+
+    def share(
+        self, tokens: int, cost_usd: float, held_tokens: int, held_usd: float
+    ) -> tuple[int, int, float] | None:
+        """Return the most tokens of each answer, those of all together, and dollars; None: other calls hold what is left.
+
+        `tokens`, `cost_usd`: spent by calls that ended; `held_tokens`, `held_usd`: reserved by others. Raises `RunLimitError`.
+        """
+        left = _left(self.tokens_limit, tokens + held_tokens)
+        left_usd = _left(self.cost_limit, cost_usd + held_usd)
+        wanted = math.inf if self.wanted is None else self.wanted
+        most = int(min(wanted, max(1, left / self.choices)))
+        expected = self.cost(most * self.choices)
+        # A call alone may begin with less than it is expected to cost: it is bounded to what is left.
+        if left > 0 and (expected <= left_usd or (not held_usd and left_usd > 0)):
+            if self.price and expected > left_usd:
+                most = min(most, max(1, int(left_usd / self.price / self.choices)))
+            answers = 0 if self.tokens_limit is None else most * self.choices
+            return most, answers, 0.0 if self.cost_limit is None else min(left_usd, expected)
+        if held_tokens if left <= 0 else held_usd:
+            return None
+        if self.tokens_limit is not None and left <= 0:
+            raise over_tokens(self.tokens_limit)
+        raise over_cost(self.cost_limit or 0.0)
 
 
 class CallStore:
@@ -148,12 +192,46 @@ class CallStore:
             raise refused
         return number
 
-    def spent(self, pass_id: str) -> tuple[int, float]:
-        """Return the tokens that the settled calls of a pass have sampled, and their cost in dollars."""
-        passes = tables.run_passes
-        query = sa.select(passes.c.tokens, passes.c.cost_usd).where(passes.c.id == pass_id)
-        row = self._store.row(query)
-        return (0, 0.0) if row is None else (row.tokens, row.cost_usd)
+    def reserve(self, pass_id: str, number: int, need: Need) -> int | None:
+        """Reserve what a call needs, and return the most tokens of each of its answers; None: other calls hold what is left.
+
+        Raises `RunLimitError` if nothing is left, and no other call can give anything back.
+        """
+        passes, reserved = tables.run_passes, tables.run_reservations
+        now = self._store.clock.now()
+        with self._store.begin() as connection:
+            query = sa.select(passes.c.tokens, passes.c.cost_usd).where(passes.c.id == pass_id)
+            spent = connection.execute(query.with_for_update()).one_or_none()
+            if spent is None:
+                raise ended()
+            held = sa.select(
+                sa.func.sum(reserved.c.tokens), sa.func.sum(reserved.c.cost_usd)
+            ).where(
+                reserved.c.pass_id == pass_id,
+                reserved.c.number != number,
+                reserved.c.expires_at > now,
+            )
+            tokens, cost = connection.execute(held).one()
+            share = need.share(spent.tokens, spent.cost_usd, int(tokens or 0), cost or 0.0)
+            if share is None:
+                return None
+            most, answers, dollars = share
+            row = {"pass_id": pass_id, "number": number, "tokens": answers, "cost_usd": dollars}
+            until = microseconds(now + timedelta(seconds=RESERVED_SECONDS))
+            columns = ("tokens", "cost_usd", "expires_at")
+            upsert(connection, reserved, [{**row, "expires_at": until}], update=columns)
+        return most
+
+    def renew(self, calls: Sequence[tuple[str, int]]) -> None:
+        """Keep what calls have reserved: they are in progress."""
+        reserved, now = tables.run_reservations, self._store.clock.now()
+        due = now + timedelta(seconds=RESERVED_SECONDS / 2)
+        if not calls:
+            return
+        mine = sa.tuple_(reserved.c.pass_id, reserved.c.number).in_(calls)
+        if self._store.row(sa.select(reserved.c.number).where(mine, reserved.c.expires_at < due)):
+            until = now + timedelta(seconds=RESERVED_SECONDS)
+            self._store.write(sa.update(reserved).where(mine).values(expires_at=until))
 
     def settle(self, grant: RunGrant, number: int, outcome: CallOutcome) -> None:
         """Record the outcome of a call. Raises `RunEndedError` if the run has ended: an answer is then not recorded."""
@@ -172,6 +250,12 @@ class CallStore:
                     results=_packed(recorded.results),
                     continues=_packed(recorded.continues),
                     refusal=None if recorded.refusal is None else encode_json(recorded.refusal),
+                )
+            )
+            reserved = tables.run_reservations
+            connection.execute(
+                sa.delete(reserved).where(
+                    reserved.c.pass_id == grant.pass_id, reserved.c.number == number
                 )
             )
             if recorded.tokens or recorded.cost_usd:
@@ -289,6 +373,10 @@ def _over_limit(
     if grant.cost_usd is not None and row.cost_usd >= grant.cost_usd:
         return over_cost(grant.cost_usd)
     return None
+
+
+def _left(limit: float | None, used: float) -> float:
+    return math.inf if limit is None else limit - used
 
 
 def _packed(values: Sequence[Any]) -> bytes | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -35,11 +34,10 @@ from hud_platform.gateway.run_passes.call_store import (
     CallOutcome,
     CallStatus,
     CallStore,
+    Need,
     RunEndedError,
     RunLimitError,
     ended,
-    over_cost,
-    over_tokens,
 )
 from hud_platform.gateway.run_passes.outcomes import REWRITES, run_result
 from hud_platform.gateway.run_passes.sampling_override import overridden
@@ -88,10 +86,8 @@ class RunCall:
         self._owner = owner
         self.prompt_tokens = 0
         """Estimate of the prompt's tokens."""
-        self.reserved = 0
-        """Tokens that the call may sample, of a run with a limit."""
-        self.reserved_usd = 0.0
-        """Dollars that the call may cost, of a run with a limit."""
+        self.reserves = False
+        """True for a call that has reserved something of its run's limits."""
         self.started = now()
         self._overrides: list[str] = []
         self._last: CallOutcome | None = None
@@ -333,9 +329,9 @@ class RunCalls:
     ) -> int | None:
         """Return the most tokens of each of `choices` answers; `wanted`: those of the program. None: no limit.
 
-        They, and their cost, are the call's own of the run's limits until it is settled. Waits while calls in progress here
-        hold all that is left: calls at once sample no more than the limit, and cost no more than it and one prompt. Raises
-        `RunLimitError` if nothing is left.
+        They, and their cost, are the call's own of the run's limits until it is settled. Waits while calls in progress, here
+        and at other servers, hold all that is left: calls at once sample no more than the limit, and cost no more than it and
+        one prompt. Raises `RunLimitError` if nothing is left.
         """
         grant, price = call.grant, target.cost(0, 1)
         tokens_limit = None if call.side else grant.tokens
@@ -344,37 +340,29 @@ class RunCalls:
             return wanted
         if wanted is None and cost_limit is not None:
             wanted = LONGEST_ANSWER
+        need = Need(
+            tokens_limit,
+            cost_limit,
+            wanted,
+            choices,
+            price or 0.0,
+            lambda answers: target.cost(call.prompt_tokens, answers) or 0.0,
+        )
         while True:
-            before = self._in_progress(grant.pass_id)
-            tokens, cost = await asyncio.to_thread(self.store.spent, grant.pass_id)
+            call.reserves = True
+            most = await asyncio.to_thread(self.store.reserve, grant.pass_id, call.number, need)
+            if most is not None:
+                return most
+            call.reserves = False
             with self._lock:
-                # Those that were settled meanwhile may be missing in the store's counts.
-                others = (before | self._in_progress(grant.pass_id)) - {call}
-                left = _left(tokens_limit, tokens + sum(other.reserved for other in others))
-                left_usd = _left(cost_limit, cost + sum(other.reserved_usd for other in others))
-                most = int(min(math.inf if wanted is None else wanted, max(1, left / choices)))
-                expected = target.cost(call.prompt_tokens, most * choices) or 0.0
-                alone = not any(other.reserved_usd for other in others)
-                if left > 0 and (expected <= left_usd or (alone and left_usd > 0)):
-                    if price and expected > left_usd:
-                        most = min(most, max(1, int(left_usd / price / choices)))
-                    call.reserved = 0 if call.side else most * choices
-                    call.reserved_usd = min(left_usd, expected)
-                    return most
-            holding = [
-                asyncio.wrap_future(other.settled)
-                for other in others
-                if (other.reserved if left <= 0 else other.reserved_usd)
-            ]
-            if not holding:
-                if tokens_limit is not None and left <= 0:
-                    raise over_tokens(tokens_limit)
-                raise over_cost(cost_limit or 0.0)
-            await asyncio.wait(holding, return_when=asyncio.FIRST_COMPLETED)
-
-    def _in_progress(self, pass_id: str) -> set[RunCall]:
-        calls = tuple(self._open.get(pass_id, ()))
-        return {call for call in calls if not call.settled.done()}
+                others = tuple(self._open.get(grant.pass_id, ()))
+            # Calls of other servers are looked for again after a while.
+            here = [asyncio.wrap_future(other.settled) for other in others if other.reserves]
+            pause = asyncio.ensure_future(asyncio.sleep(WATCH_SECONDS / 4))
+            try:
+                await asyncio.wait([*here, pause], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                pause.cancel()
 
     async def conversation(self, call: RunCall) -> RunConversation:
         """Return the conversation of a call's run; what other servers have recorded is read from the store."""
@@ -440,7 +428,7 @@ class RunCalls:
                 self._open.pop(call.grant.pass_id, None)
 
     async def _look(self) -> None:
-        """Cancel calls whose run was ended by another server, or whose opener's key was revoked."""
+        """Cancel calls whose run was ended by another server, or whose opener's key was revoked; keep what the others reserved."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             with self._lock:
@@ -450,13 +438,16 @@ class RunCalls:
             with suppress(StoreError):
                 over = await asyncio.to_thread(self.store.over, open_passes)
                 with self._lock:
+                    reserving = [
+                        (call.grant.pass_id, call.number)
+                        for calls in self._open.values()
+                        for call in calls
+                        if call.reserves
+                    ]
                     calls = [call for pass_id in over for call in self._open.get(pass_id, ())]
                 for call in calls:
                     call.cancel()
-
-
-def _left(limit: float | None, used: float) -> float:
-    return math.inf if limit is None else limit - used
+                await asyncio.to_thread(self.store.renew, reserving)
 
 
 def _take(conversation: RunConversation, numbers: set[int], rows: Sequence[sa.Row[Any]]) -> None:

@@ -174,7 +174,7 @@ async def asample(
         try:
             answer, meter = await tinker.sampling.sample(sampler, body, who.team_id)
         except Exception:
-            budget.settle(0)
+            await budget.settle(0)
             raise  # A cancelled request keeps its tokens: how many were sampled is unknown.
         ledger.add(
             meter,
@@ -187,20 +187,22 @@ async def asample(
             seconds=time.perf_counter() - began,
             cost_usd=None,
         )
-        budget.settle(meter.charged)
+        await budget.settle(meter.charged)
         return answer
 
     if not tinker.futures.knows(own, who):
         params, count = body.sampling_params, body.num_samples
         prompt = body.prompt.length * count
-        bound = budget.reserve(prompt, params.max_tokens, LONGEST_ANSWER, count)
+        bound = await budget.reserve(prompt, params.max_tokens, LONGEST_ANSWER, count)
         if bound is not None:
             params.max_tokens = bound
     try:
-        tinker.futures.start(own, who, content, work)
+        started = tinker.futures.start(own, who, content, work)
     except HudError:
-        budget.settle(0)
+        await budget.settle(0)
         raise
+    if not started:
+        await budget.settle(0)
     names = [f"{own}:{number}" for number in range(body.num_samples)]
     return {"request_id": own, "sample_sequence_ids": names}
 
