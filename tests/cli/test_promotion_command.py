@@ -136,3 +136,35 @@ def test_bad_input_is_one_sentence_before_anything_is_played(hud):
         assert error.count("\n") == 1
     assert json.loads(hud("jobs --json")) == []
     assert [one["model_name"] for one in json.loads(hud("models list --json"))] == ["m"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["removed", "removed with its base", "replaced"])
+def test_a_candidate_that_is_removed_has_trained_too(hud, tmp_path, way):
+    """What it learned from was found by its record alone."""
+    hud(CREATE)
+    played = hud("eval held_out.py m --all --group 2 --max-tokens 8 --max-steps 1 --json")
+    learner = "b" if way == "removed with its base" else "a"
+    hud(f"models fork m --name {learner}")
+    job = json.loads(played)["job_id"]
+    hud(f"train {learner} held_out.py --from {job} --epochs 1 --batch 8 --json --lr 0.01")
+    small = "--steps 1 --group 4 --tasks-per-step 4 --max-tokens 8 --max-turns 1 --lr 0.01 --json"
+    if learner == "b":
+        hud("models fork b --name a")
+        hud(f"train a tasks.py {small}")
+    other = HELD_OUT.replace(
+        '"cyan", "mint", "rust", "sand", "wine", "jade", "coal", "snow"',
+        '"zinc", "iron", "lead", "gold", "tin"',
+    )
+    (tmp_path / "other.py").write_text(other)
+    candidate = checkpoints(hud, "a")[-1]["name"]
+    elsewhere = PLAYED.replace("held_out.py", "other.py")
+    hud(f"models promote m {candidate} --from a {elsewhere} --force --json")
+    for model in dict.fromkeys(("a", learner)):
+        hud(f"models rm {model} --yes")
+    if way == "replaced":
+        hud(CREATE.replace("create m", "create a"))
+    hud("models fork m --name c")
+    hud(f"train c tasks.py {small}")
+    refusal = hud(f"models promote m {checkpoints(hud, 'c')[-1]['name']} --from c {PLAYED}", 2)
+    assert "trained on" in refusal

@@ -190,7 +190,7 @@ def _promotion(registry: Registry, model: ModelRecord, target: str | None) -> di
     if judgement.verdict == "unknown":
         return None
     node = registry.tree.get(target)
-    return record_of(judgement, Evidence(), model, node, forced=not judgement.promoted)
+    return record_of(registry, judgement, Evidence(), model, node, forced=not judgement.promoted)
 
 
 def model_shown(model: ModelRecord, slugs: Mapping[str, str]) -> dict[str, Any]:

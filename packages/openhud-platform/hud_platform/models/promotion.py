@@ -101,6 +101,7 @@ def _by_task(
 
 
 def record_of(
+    registry: Registry,
     decision: Decision,
     evidence: Evidence,
     source: ModelRecord,
@@ -113,7 +114,12 @@ def record_of(
         "forced": forced,
         "gate": asdict(evidence.gate),
         "jobs": list(evidence.jobs),
-        "from": {"model": source.slug, "checkpoint": node.id},
+        "from": {
+            "model": source.slug,
+            "checkpoint": node.id,
+            # Models that are deleted have trained, too.
+            "lineage": _lineage(registry, source),
+        },
     }
 
 
@@ -237,24 +243,28 @@ def _trained(
     registry: Registry, model: ModelRecord, source: ModelRecord, trace_ids: Collection[str]
 ) -> set[str]:
     """Return the slugs of runs whose tasks were trained on by the models from which the weights of these come."""
-    return trained_on(registry.store, model.team_id, _lineage(registry, source, model), trace_ids)
+    lineage = _lineage(registry, source, model)
+    return trained_on(
+        registry.store, model.team_id, lineage.values(), trace_ids, model_ids=lineage.keys()
+    )
 
 
-def _lineage(registry: Registry, *models: ModelRecord) -> set[str]:
-    """Return the slugs of models, of those that they are forks of, and of those whose checkpoints became theirs."""
+def _lineage(registry: Registry, *models: ModelRecord) -> dict[str, str]:
+    """Return the slugs of models, of those that they are forks of, and of those whose checkpoints became theirs, by id."""
     by_id = {record.id: record for record in registry.models()}
     by_slug = {record.slug: record for record in by_id.values()}
-    slugs: set[str] = set()
+    slugs: dict[str, str] = {}
     ahead: list[ModelRecord | None] = list(models)
     while ahead:
         record = ahead.pop()
-        if record is None or record.slug in slugs:
+        if record is None or record.id in slugs:
             continue
-        slugs.add(record.slug)
+        slugs[record.id] = record.slug
         ahead.append(by_id.get(record.base_model_id or ""))
         for node in registry.tree.nodes(record):
             if (promoted := node.metrics.get(PROMOTION)) is not None:
-                slug = promoted["from"]["model"]
-                slugs |= {slug} - by_slug.keys()  # A model that is deleted has trained, too.
-                ahead.append(by_slug.get(slug))
+                origin = promoted["from"]
+                ahead.append(by_slug.get(origin["model"]))
+                deleted = origin.get("lineage") or {origin["model"]: origin["model"]}
+                slugs |= {key: slug for key, slug in deleted.items() if key not in by_id}
     return slugs

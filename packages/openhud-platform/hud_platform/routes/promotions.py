@@ -65,7 +65,7 @@ async def promote(
 
     model, source, node, decision = await asyncio.to_thread(judged)
     forced = body.force and not decision.promoted
-    record = record_of(decision, evidence, source, node, forced)
+    record = await asyncio.to_thread(record_of, registry, decision, evidence, source, node, forced)
     if not (decision.promoted or forced):
         return {**record, "moved": False, "checkpoint_id": node.id}
     registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")

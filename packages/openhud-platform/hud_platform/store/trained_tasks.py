@@ -16,10 +16,15 @@ from hud_platform.store.queries import in_parts
 
 
 def trained_on(
-    store: Store, team: str, models: Collection[str], trace_ids: Collection[str]
+    store: Store,
+    team: str,
+    models: Collection[str],
+    trace_ids: Collection[str],
+    *,
+    model_ids: Collection[str] = (),
 ) -> set[str]:
     """Return the slugs of those runs whose task one of these models was trained on: in a training run, which played it or
-    learned from a recorded job, or in a training client's passes over recorded runs.
+    learned from a recorded job, or in a training client's passes over recorded runs. `model_ids` are those of deleted models.
 
     Tasks are equal if environment, template and a form of their arguments are, whatever their slugs; where a run records
     no task, its slug decides.
@@ -31,7 +36,7 @@ def trained_on(
         .where(jobs.c.team_id == team, jobs.c.purpose == "training", noted.c.model.in_(models))
     )
     training = {*store.values(rollouts), *_supervised_jobs(store, team, models)}
-    learned = _learned(team, models)
+    learned = _learned(team, models, model_ids)
     trained = _tasks(
         store,
         [tables.runs.c.job_id.in_(part) for part in in_parts(sorted(training))]
@@ -50,11 +55,13 @@ def trained_on(
     }
 
 
-def _learned(team: str, models: Collection[str]) -> sa.Select[Any]:
+def _learned(team: str, models: Collection[str], model_ids: Collection[str]) -> sa.Select[Any]:
     """Return the query of the runs over which a pass of one of these models went."""
     passes, theirs = tables.trained_runs, tables.models
     ids = sa.select(theirs.c.id).where(theirs.c.team_id == team, theirs.c.slug.in_(models))
-    return sa.select(passes.c.trace_id).where(passes.c.model_id.in_(ids))
+    return sa.select(passes.c.trace_id).where(
+        sa.or_(passes.c.model_id.in_(ids), passes.c.model_id.in_(model_ids))
+    )
 
 
 def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[str]:
