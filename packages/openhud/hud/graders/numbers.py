@@ -22,13 +22,13 @@ _NUMBER = re.compile(
     rf"""
     (?P<open>(?<![\w\\])\(\s*)?                              # accounting: (5) is -5
     (?:(?P<sign>[{_MINUS}+±])\s*{_CURRENCY}?\s*)?{_CURRENCY}?\s*
-    (?P<digits>(?P<dotted>[0-9]{{1,3}}(?:(?:\.[0-9]{{3}}){{2,}}(?![0-9])(?:,[0-9]+)?|(?:\.[0-9]{{3}})+,[0-9]+))|[0-9]{{1,3}}(?:(?:{_GROUP}[0-9]{{3}})+|(?:[ ][0-9]{{3}}){{2,}}|[ ]000)(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|(?<!\.)\.[0-9]+)
+    (?P<digits>(?P<dotted>[0-9]{{1,3}}(?:(?:\.[0-9]{{3}}){{2,}}(?![0-9])(?:,[0-9]+)?|(?:\.[0-9]{{3}})+,[0-9]+))|[0-9]{{1,3}}(?:(?:{_GROUP}[0-9]{{3}})+|(?:[ ][0-9]{{3}}){{2,}}|[ ]000)(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|(?<![.\w])\.[0-9]+)
     (?P<unclear>(?:\.[0-9]+)+|,[0-9]{{4,}})?                   # 1.2.3 and $1,2345 are no certain number
     (?:[eE](?P<e>[{_MINUS}+]?[0-9]+)
       |(?:\s*\^\s*|\*\*)[{{(]?(?P<to>[{_MINUS}+]?[0-9]+(?:\.[0-9]+)?)[)}}]?|(?<=10)(?P<raised_to>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
       |\s*(?:[×x*·⋅]|\\times|\\cdot)\s*10(?:\s*(?:\^|\*\*)\s*[{{(]?\s*(?P<power>[{_MINUS}+]?[0-9]+)\s*[)}}]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))
     )?
-    (?:(?:[ ](?P<over>[0-9]+))?[ ]?/[ ]?(?P<under>[0-9]+)(?![0-9/]|[ ]?/[ ]?[0-9]|\.[0-9]))?
+    (?:(?:[ ](?P<over>[0-9]+))?[ ]?[/÷][ ]?(?P<under>[0-9]+)(?![0-9/]|[ ]?[/÷][ ]?[0-9]|\.[0-9]))?
     (?P<scale>(?:{_SCALE}){{1,3}})?
     (?P<close>\s*\))?
     (?P<raised_again>(?:\s*\^\s*|\*\*)[{{(]?[{_MINUS}+]?[0-9])?  # a power of a power, or of (-2)
@@ -49,20 +49,32 @@ _AFTER = re.compile(
     |\s*/\s*[{_MINUS}]\s*[0-9]                          # 3/-4
     |[ ]?/[ ]?[0-9]+\.[0-9]                           # 3/4.5
     |,[0-9]+(?:{_SCALE})       # 1,5 million
+    |[eE][.,][0-9]                                      # 1e.5
     """,
     re.VERBOSE,
 )
 """Continuations after digits that make them part of another number, or of none."""
+_DIVIDED = re.compile(r"\s*(?:/\s*[{(]|÷\s*[{(]?)\s*[0-9]")
+"""A division after a number, whose quotient is another one: 1/(2), 8÷2÷2, but no date."""
+_AFTER_DENOMINATOR = re.compile(
+    r",[0-9]|[eE][0-9]|[ ]?[0-9]{3}(?![0-9])|\s*(?:\^|\*\*)|[ ][0-9]+/[0-9]"
+)
+"""Continuations after a denominator that make it another one: 1/1,000, 1/1e3."""
 _FRACTION = re.compile(
-    rf"\\[dt]?frac\s*(?:\{{\s*(?P<over>[{_MINUS}+]?[0-9]+)\s*\}}\s*|(?P<over_digit>[0-9]))"
+    rf"[ ]?\\[cdt]?frac\s*(?:\{{\s*(?P<over>[{_MINUS}+]?[0-9]+)\s*\}}\s*|(?P<over_digit>[0-9]))"
     r"(?:\{\s*(?P<under>[0-9]+)\s*\}|(?P<under_digit>[0-9]))"
 )
+_WITHIN_FRACTION = re.compile(r"\\[cdt]?frac\s*(?:\{[^{}]*\}\s*)?\{[^{}]*$")
+"""A fraction of LaTeX before digits that are in its numerator or its denominator."""
+_LATEX_GROUP = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\[,;:! ]|~)(?=[0-9]{3}(?![0-9]))")
+"""Mark between thousands in LaTeX."""
+_LATEX_POINT = re.compile(r"(?<=[0-9])\{([,.])\}(?=[0-9])")
 _ROOT = re.compile(r"(?:[√∛∜]|\\sqrt)\s*(?:\[[0-9]*\]?)?\s*[{(]?\s*$")
 """A root before digits: of which they are the radicand, or the degree."""
 _INVISIBLE = dict.fromkeys((0xAD, *range(0x200B, 0x2010), 0x2060, 0xFEFF))
 _MINUS_WORD = re.compile(rf"\b(?:minus|negative)\s+(?=(?:{_CURRENCY}\s*)?\.?[0-9])", re.IGNORECASE)
-_PUNCTUATION = str.maketrans({"，": ",", "．": ".", "٫": ".", "٬": ","})
-"""Full-width and Arabic marks within numbers."""
+_PUNCTUATION = str.maketrans({"，": ",", "．": ".", "٫": ".", "٬": ",", "／": "/", "∕": "÷"})
+"""Full-width and Arabic marks within numbers, and signs of division."""
 _LONG_SPACE = re.compile(r"(\s{32})\s+")
 _LARGEST_EXPONENT = 4000
 """Bound on decimal exponents and on decimals: beyond it, exact arithmetic takes more than an answer is worth."""
@@ -111,7 +123,11 @@ def _is_part(match: re.Match[str]) -> bool:
         after = text[match.end("to") : match.end("to") + 1]
         if (opened and after not in ("}", ")")) or match["digits"].endswith(".10"):
             return True  # 10^(1/2), and 5.10^3, whose point is a multiplication.
-    if _ROOT.search(text[: match.start("digits")][-80:]):
+    before = text[: match.start("digits")][-80:]
+    if _ROOT.search(before) or _WITHIN_FRACTION.search(before):
+        return True
+    after = text[match.end("under") if match["under"] else match.end() :][:80]
+    if (_AFTER_DENOMINATOR if match["under"] else _DIVIDED).match(after):
         return True
     if match["dotted"] and re.match(r"0[0-9]*\.", match["dotted"]):
         return True
@@ -135,6 +151,7 @@ def _in_plain_signs(text: str) -> str:
         text = "".join(
             str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text
         ).translate(_PUNCTUATION | _INVISIBLE)
+    text = _LATEX_POINT.sub(".", _LATEX_GROUP.sub(",", text))
     text = _MINUS_WORD.sub("-", _FRACTION.sub(_as_fraction, text))
     plain = _VULGAR.sub(lambda match: f" {unicodedata.normalize('NFKC', match[0])}", text)
     return _BEFORE_FRACTION.sub(r"\1 ", plain).replace("\u2044", "/")
@@ -188,7 +205,11 @@ def _is_negative(match: re.Match[str]) -> bool:
     if sign is None:
         wrapped = match["open"] is not None and match["close"] is not None
         before = match.string[: match.start()].rstrip()[-1:]
-        return wrapped and before in ("", "=", ":", *"$€£¥", *_MINUS)
+        # Accounts hold amounts, no fractions and powers.
+        is_amount = not (match["under"] or match["e"] or match["power"] or match["raised"])
+        return wrapped and (
+            before in (*_MINUS,) or (is_amount and before in ("", "=", ":", *"$€£¥"))
+        )
     before = match.string[: match.start("sign")]
     spaced = match.string[match.end("sign")].isspace()
     bullet = spaced and before.strip() and not before.rpartition("\n")[2].strip()
