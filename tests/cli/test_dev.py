@@ -245,7 +245,10 @@ async def test_it_says_how_coding_agents_are_pointed_at_it_and_what_it_watches(f
     [
         (["none.py"], "There is no file none.py."),
         (["broken.py"], r"broken\.py:1: "),
-        (["env.py", "--port", "{taken}"], "cannot be listened on: .*Give another --port"),
+        (
+            ["env.py", "--port", "{taken}"],
+            "cannot be listened on: Address already in use. Choose another --port",
+        ),
     ],
 )
 async def test_what_cannot_be_served_says_why_and_exits_with_2(folder, arguments, problem):

@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hud.errors import StoreError, UsageError
+from hud.processes.listening import listen as bound_socket
 from hud_platform.access.teams import Teams
 from hud_platform.application import create_app
 from hud_platform.parts import Parts
@@ -100,13 +101,7 @@ def run(server: uvicorn.Server, listening: socket.socket) -> None:
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises `UsageError` for an address that is in use or not of this machine."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise UsageError(
-            f"{host}:{port} cannot be listened on: {error.strerror}. Choose another --port, or 0 for any."
-        ) from error
+    listening = bound_socket(host, port, backlog=2048)
     # Inherited by connections. Without it, a response in two writes waits 40 ms for the acknowledgement of the first;
     # asyncio sets it only on sockets with an explicit protocol number.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

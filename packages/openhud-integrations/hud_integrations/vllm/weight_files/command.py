@@ -28,6 +28,7 @@ def command(folder: Path, host: str, port: int, served: Path | None, key_env: st
     """
     import uvicorn
 
+    from hud.processes.listening import listen
     from hud_integrations.vllm.weight_files.receiver import WeightVersions, application
 
     key = None if key_env is None else os.environ.get(key_env)
@@ -38,5 +39,6 @@ def command(folder: Path, host: str, port: int, served: Path | None, key_env: st
             f"On {host}, others reach the receiver: name its key with --key-env."
         )
     app = application(WeightVersions(folder, served), key)
+    listening = listen(host, port)
     click.echo(f"Receiving weights at http://{host}:{port} into {folder}.")
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])

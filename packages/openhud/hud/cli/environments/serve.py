@@ -24,12 +24,14 @@ def command(environment: str, port: int, host: str) -> None:
     Prints HUD_SERVE_PORT=<port> once it listens; port 0 takes a free one.
     """
     from hud.environment import load_environment
-    from hud.environment.channel import serve
+    from hud.environment.channel import ControlServer
+    from hud.processes.listening import listen
 
     loaded = load_environment(environment)
+    listening = listen(host, port)
     click.echo(
         f"Serving {loaded.name} {loaded.version} ({count(len(loaded.templates), 'template')}, "
         f"{count(len(loaded.tools), 'tool')}) on {host}. Ctrl-C stops.",
         err=True,
     )
-    asyncio.run(serve(loaded, host=host, port=port))
+    asyncio.run(ControlServer(loaded).serve(listening))

@@ -18,6 +18,7 @@ from hud.environment.processes.run_processes import adopt_orphans
 from hud.environment.processes.secret_variables import withhold_secrets
 from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
+from hud.processes.listening import listen
 
 
 def main() -> int:
@@ -35,11 +36,12 @@ def main() -> int:
     withhold_secrets()
     try:
         environment = load_environment(options.source)
+        listening = listen(options.host, options.port)
     except HudError as error:
         print(error, file=sys.stderr)
         return 2
     server = ControlServer(environment, one_run=options.one_run)
-    asyncio.run(server.serve(options.host, options.port))
+    asyncio.run(server.serve(listening))
     return 0
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
 from hud.eval.development.live_environment import LiveEnvironment
+from hud.processes.listening import listen
 
 if TYPE_CHECKING:
     from hud.environment.mcp.environment_server import EnvironmentServer
@@ -37,7 +37,7 @@ async def serve_web(
     source: str, watch: Sequence[Path], tell: Tell, *, host: str, port: int, announce: Announce
 ) -> None:
     """Serve over streamable HTTP at `/mcp` until interrupted."""
-    listening = _listen(host, port)
+    listening = listen(host, port)
     try:
         async with _served(source, watch, tell) as (live, server):
             import uvicorn
@@ -82,14 +82,3 @@ def _print(printed: bytes) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.buffer.write(printed)
         sys.stderr.buffer.flush()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
-    except OSError as error:
-        raise UsageError(
-            f"{host}:{port} cannot be listened on: {error.strerror}. Give another --port, or 0 for any."
-        ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 from asyncio import StreamReader, StreamWriter
 from typing import Any
 
@@ -13,7 +14,7 @@ from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.control_connection import ControlConnection
 from hud.environment.channel.server.sessions import PARKED_SECONDS, Sessions
 from hud.environment.environment import Environment
-from hud.errors import UsageError
+from hud.processes.listening import listen
 
 
 class ControlServer:
@@ -34,15 +35,15 @@ class ControlServer:
         self.max_frame = max_frame
         self._connected: set[asyncio.Task[Any]] = set()
 
-    async def serve(self, host: str = "127.0.0.1", port: int = 8765) -> None:
-        """Listen until cancelled or SIGTERM. Prints `HUD_SERVE_PORT=<port>` once bound."""
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve on a socket until cancelled or SIGTERM. Prints `HUD_SERVE_PORT=<port>` first."""
         loop = asyncio.get_running_loop()
         terminated: asyncio.Future[None] = loop.create_future()
-        server = await asyncio.start_server(self.connected, host, port, limit=self.max_frame)
+        server = await asyncio.start_server(self.connected, sock=listening, limit=self.max_frame)
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
             # Signal handlers are possible in the main thread only.
             loop.add_signal_handler(signal.SIGTERM, terminated.cancel)
-        print(f"HUD_SERVE_PORT={server.sockets[0].getsockname()[1]}", flush=True)
+        print(f"HUD_SERVE_PORT={listening.getsockname()[1]}", flush=True)
         try:
             await asyncio.wait({terminated})
         finally:
@@ -86,9 +87,4 @@ async def bind(environment: Environment, host: str = "127.0.0.1", port: int = 0)
 
 async def serve(environment: Environment, *, host: str = "127.0.0.1", port: int = 8765) -> None:
     """Serve an environment over TCP until cancelled (port 0: any free). Raises `UsageError` if the port cannot be bound."""
-    try:
-        await ControlServer(environment).serve(host, port)
-    except OSError as error:
-        raise UsageError(
-            f"{host}:{port} cannot be listened on: {error.strerror}. Give another --port."
-        ) from error
+    await ControlServer(environment).serve(listen(host, port))
