@@ -27,6 +27,14 @@ def is_failure(error: BaseException) -> bool:
     return not _passes_handler(error.__traceback__)
 
 
+def text_of(value: object) -> str:
+    """Return `repr(value)`, or its class and identity where the class, or the size of an integer, permits none."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"{type(value).__name__}@{id(value)}"
+
+
 def withdraw_cancellation() -> None:
     """Withdraw the cancellation of the current asyncio task, which foreign code requested."""
     task = asyncio.current_task()

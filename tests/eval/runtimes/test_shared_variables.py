@@ -42,6 +42,24 @@ QUIET = {
 }
 
 
+ODD = {
+    "integer": ("HUGE = 10 ** 5000", "HUGE"),
+    "integer in a list": ("HUGE = [[10 ** 6000]]", "HUGE"),
+    "text": (
+        "class Shop:\n    def __repr__(self):\n        raise OSError\n\nshop = {Shop: Shop()}",
+        "shop",
+    ),
+    "attribute": (
+        "class Shop:\n    def __getattr__(self, name):\n        raise OSError(name)\n\nshop = Shop()",
+        "shop",
+    ),
+    "class": (
+        "class Shop(dict):\n    def items(self):\n        raise OSError\n    __iter__ = __len__ = items\n\nshop = Shop()",
+        "shop",
+    ),
+}
+
+
 @pytest.fixture(autouse=True)
 def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
@@ -93,3 +111,16 @@ async def test_one_run_shares_nothing(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "hud.eval"):
         await tasks[0].run(ScriptedAgent(answer))
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("odd", list(ODD))
+async def test_a_variable_without_a_text_fails_no_run(tmp_path, odd):
+    """Their runs were infrastructure failures."""
+    job = await Taskset.from_file(inventory(tmp_path, *ODD[odd])).run(ScriptedAgent(answer))
+    assert [run.reward for run in job.runs] == [1.0] * 4
+
+
+async def test_a_huge_integer_that_runs_change_is_named(tmp_path, caplog):
+    change = ("HUGE = 10 ** 5000", "global HUGE; HUGE += 1")
+    (warning,) = await warnings_of(inventory(tmp_path, *change), caplog, group=4)
+    assert "runs changed HUGE" in warning

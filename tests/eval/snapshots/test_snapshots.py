@@ -202,6 +202,20 @@ async def test_what_has_state_elsewhere_is_refused_by_name():
     assert kept.count == 0
 
 
+async def test_a_state_without_a_text_is_refused_and_fails_no_run():
+    env, _, count = environment()
+
+    @env.initialize
+    async def start():
+        env.state.huge = 10**5000
+
+    kept = Kept()
+    run = await play(count(), Counter(), kept)
+    assert run.reward == 1.0, run.error
+    assert "values without a text" in run.trace.extra[KEY]["refused"]
+    assert kept.count == 0
+
+
 async def test_an_archive_that_cannot_be_sent_costs_the_run_nothing(monkeypatch):
     async def too_long(self):
         raise EnvironmentFault("run.snapshot: the answer has too many bytes.")

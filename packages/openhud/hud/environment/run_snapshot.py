@@ -38,7 +38,7 @@ class RunSnapshots:
     """Snapshots of one run's environment; the run, which owns this, is an argument: a cycle would outlive it."""
 
     def __init__(self) -> None:
-        self._state = ""
+        self._state: str | None = ""
         self._problem: str | None = None
 
     async def begin(self, run: EnvironmentRun) -> None:
@@ -78,7 +78,7 @@ def _declared(run: EnvironmentRun) -> bool:
     return any(part.snapshots for part in run.environment.parts.values())
 
 
-def _obstacle(run: EnvironmentRun, state_at_start: str) -> str | None:
+def _obstacle(run: EnvironmentRun, state_at_start: str | None) -> str | None:
     """Return what has state that no archive holds."""
     environment = run.environment
     for name, part in environment.parts.items():
@@ -89,11 +89,17 @@ def _obstacle(run: EnvironmentRun, state_at_start: str) -> str | None:
             return f"the subagent {name!r} has no snapshots"
     for capability in (*environment.capabilities, *run.added):
         return f"the capability {capability.name!r} is a server outside of the environment's workspaces"
-    if _state_of(run) != state_at_start:
+    state = _state_of(run)
+    if state is None:
+        return "env.state has values without a text, which cannot be compared with the task's setup"
+    if state != state_at_start:
         return "env.state has changed since the task's setup"
     return None
 
 
-def _state_of(run: EnvironmentRun) -> str:
-    """Return the run's `env.state` as text, to tell whether it changes."""
-    return repr(vars(run.state))
+def _state_of(run: EnvironmentRun) -> str | None:
+    """Return the run's `env.state` as text, to tell whether it changes; None where a class, or a huge integer, has no text."""
+    try:
+        return repr(vars(run.state))
+    except Exception:
+        return None

@@ -80,6 +80,18 @@ class _Shown(Repr):
         self.maxdict = self.maxlist = self.maxset = self.maxtuple = 200
         self.maxstring = self.maxlong = 400
 
+    def repr_int(self, x: int, level: int) -> str:
+        """Return an integer of any size as text; Python converts at most 4,300 decimal digits."""
+        del level
+        return hex(x)
+
+    def text(self, value: Any) -> str:
+        """Return an object's text, or its identity where its class permits none, or a thread changes it meanwhile."""
+        try:
+            return self.repr(value)
+        except Exception:
+            return f"{type(value).__name__}@{id(value)}"
+
     def repr_instance(self, x: Any, level: int) -> str:
         """Return an object's attributes if its class is the module's, else its class and identity."""
         kind = type(x)
@@ -101,7 +113,7 @@ def _shown_variables(environment: Environment) -> Iterator[tuple[str, str]]:
             if not name.startswith("_") and (
                 own or isinstance(value, (*CONTAINERS, int, float, str))
             ):
-                yield name, shown.repr(value)
+                yield name, shown.text(value)
 
 
 def _modules(environment: Environment) -> list[dict[str, Any]]:

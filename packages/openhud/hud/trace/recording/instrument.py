@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast, overload
 
+from hud.foreign_code import text_of
 from hud.trace.recorded_time import now
 from hud.trace.steps import Step
 
@@ -107,5 +108,5 @@ def _arguments(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = text_of(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
