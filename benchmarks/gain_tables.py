@@ -14,6 +14,9 @@ from hud.eval.results.paired_differences import Rewards, pair
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent / "docs" / "gains.md"
+LAB_PAGE = FOLDER.parent / "docs" / "incident-lab.md"
+SOLVED = 1.0
+"""Reward of a whole finding."""
 
 
 def reasoning_gym(records: Mapping[str, dict[str, Any]]) -> str:
@@ -45,6 +48,30 @@ def pretrained(records: Mapping[str, dict[str, Any]]) -> str:
         cells = [name, f"{record['apprentice']:.3f}", *policies, *gains, spent]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def incident_lab(record: Mapping[str, Any]) -> str:
+    """Return a line for each policy on the held-out incidents, with differences from the base paired by incident."""
+    lines = [
+        "| policy | solved | reward | solved - base | reward - base | minutes, of CPU |",
+        "|---|---|---|---|---|---|",
+    ]
+    rewards: dict[str, Rewards] = record["rewards"]
+    solved = {name: _solved(sides) for name, sides in rewards.items()}
+    for policy in rewards:
+        sides = (solved, rewards)
+        gains = [compared(side["base"], side[policy]) for side in sides if policy != "base"]
+        spent = f"{record['minutes'][policy]:.0f}, {record['cpu_minutes'][policy]:.0f}"
+        cells = [policy, *(shown(side[policy]) for side in sides), *(gains or ["", ""]), spent]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _solved(rewards: Rewards) -> Rewards:
+    """Return 1 for each run with the whole finding, else 0."""
+    return {
+        slug: [float(reward == SOLVED) for reward in earned] for slug, earned in rewards.items()
+    }
 
 
 def incidents(record: dict[str, Any]) -> str:

@@ -148,6 +148,14 @@ async def constant(tasks: Taskset, held_out: Taskset) -> Rewards:
     return rewards_by_attempt(job.runs)
 
 
+async def fork(source: str, name: str, config: dict[str, Any] | None = None) -> None:
+    """Fork a model, unless an earlier start of the same measurement did."""
+    client = connect()
+    if name not in {item["model_name"] for item in (await client.get("/v2/models"))["items"]}:
+        body = {"source_model_id": source, "name": name, **({"config": config} if config else {})}
+        await client.post("/v2/models/fork", body)
+
+
 @dataclass
 class Comparison:
     """A base, its null run and its training by reward, on the same held-out tasks."""
@@ -167,24 +175,32 @@ class Comparison:
 
     async def rewards(self) -> dict[str, Rewards]:
         """Train twice; return the held-out rewards of `base`, `null` and `trained`."""
+        return {
+            "base": await self.base_rewards(),
+            "null": await self.trained_rewards(null=True),
+            "trained": await self.trained_rewards(),
+        }
+
+    async def base_rewards(self) -> Rewards:
+        """Return the held-out rewards of the base."""
         config = TrainConfig(model=self.base, seed=self.seed, **self.settings)
-        rewards = {"base": await self._score(config, self.head)}
-        for name, null in (("null", True), ("trained", False)):
-            print(f"{self.base}, {name}", flush=True)
-            slug = f"{self.base}-{name}"
-            body = {"source_model_id": self.base, "name": slug}
-            await connect().post("/v2/models/fork", body)
-            config = TrainConfig(
-                model=slug,
-                seed=self.seed + NULL_SEED if null else self.seed,
-                shuffle_advantages=null,
-                **self.settings,
-            )
-            report = await train(config, tasks=self.tasks, reporter=Lines(self.lines_every))
-            rewards[name] = await self._score(config, report.head or "base")
-            groups = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
-            self.rollouts = int(groups) * config.group
-        return rewards
+        return await self._score(config, self.head)
+
+    async def trained_rewards(self, *, null: bool = False) -> Rewards:
+        """Train a fork of the base, or go on with it; return its held-out rewards. A null run shuffles advantages."""
+        name = "null" if null else "trained"
+        print(f"{self.base}, {name}", flush=True)
+        config = TrainConfig(
+            model=f"{self.base}-{name}",
+            seed=self.seed + NULL_SEED if null else self.seed,
+            shuffle_advantages=null,
+            **self.settings,
+        )
+        await fork(self.base, config.model)
+        report = await train(config, tasks=self.tasks, reporter=Lines(self.lines_every))
+        groups = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
+        self.rollouts = int(groups) * config.group
+        return await self._score(config, report.head or "base")
 
     async def _score(self, config: TrainConfig, checkpoint: str) -> Rewards:
         rewards = rewards_by_attempt((await play(config, checkpoint, self.held_out)).runs)

@@ -135,6 +135,18 @@ def test_a_family_of_the_pretrained_model_is_measured(
     assert set(rewards) == {"base", "null", "trained"}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_incident_lab_is_measured_with_the_pretrained_model(
+    pretrained_home, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HUD_HOME", str(pretrained_home))  # Its download.
+    record = tmp_path / "record.json"
+    done = run(BENCHMARKS / "incident_lab_gains.py", "--record", str(record))
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert set(json.loads(record.read_text())["rewards"]) == {"base", "trained", "null"}
+
+
 def test_every_benchmark_is_run_by_a_test():
     names = {path.stem for path in PERF.glob("*.py") if "__main__" in path.read_text()}
     alone = {name for name in names if not name.endswith(PEERS)}

@@ -7,6 +7,7 @@ from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 from tests.engine.learn.test_trainer_decoder import decoder, grouped_batch
 from torch.utils.flop_counter import FlopCounterMode
 
+from hud.engine.learn import local_trainer
 from hud.engine.learn.flops import ceiling, pass_flops
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.packed_pass import lay_out, places_of
@@ -134,6 +135,18 @@ def test_a_large_decoder_on_a_cpu_is_trained_in_smaller_passes():
     )
     assert small.forward_backward(datums)["passes:sum"] == 1
     assert large.forward_backward(datums)["passes:sum"] == 2
+
+
+def test_a_common_beginning_that_fills_a_pass_is_computed_once(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # One pass at a time, with all cores.
+    monkeypatch.setattr(local_trainer, "SMALL_PARAMETERS", 0)
+    monkeypatch.setattr(local_trainer, "PASS_TOKENS_ON_CPU", 40)
+    datums = grouped_batch(groups=1, prompt=100)
+    metrics = LocalTrainer(decoder()).forward_backward(datums, "ppo")
+    assert metrics["passes:sum"] == 1
+    assert metrics["shared_tokens:sum"] == (len(datums) - 1) * 100
+    metrics = LocalTrainer(decoder(), pass_tokens=40).forward_backward(datums, "ppo")
+    assert metrics["passes:sum"] == len(datums)  # A limit that is set holds.
 
 
 def test_the_gap_to_the_sampler_is_told_by_mean_p99_and_maximum():

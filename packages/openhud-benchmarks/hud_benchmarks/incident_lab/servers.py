@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,19 @@ AREAS: dict[str, dict[str, Names]] = {
 
 
 class Desk:
-    """An environment's connection to the servers: all tools, or those of one specialist's area."""
+    """An environment's connection to the servers: all tools, those of one specialist's area, or those that are named."""
 
-    def __init__(self, env: Environment, area: str | None = None) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        area: str | None = None,
+        *,
+        tools: Mapping[str, Names] | None = None,
+    ) -> None:
+        """`tools`: names by server of the lab; None: those of the area. Servers of one's own have theirs in their file."""
         self.env = env
         self.parts: list[Any] = []
-        chosen = None if area is None else AREAS[area]
+        chosen = tools if tools is not None or area is None else AREAS[area]
         if REAL_SERVERS:
             self._connect_real(area)
             return

@@ -127,6 +127,7 @@ class LocalTrainer(Trainer):
             gradient_bytes = sum(parameter.nbytes for parameter in self._trained)
             self._at_once = passes_at_once(parameters, gradient_bytes)
         self.pass_tokens = pass_tokens or default_pass_tokens(decoder, self._at_once)
+        self._most_tokens = pass_tokens or PASS_TOKENS
         self._last_logprobs: list[Floats] = []
         self._accumulation = Accumulation()
 
@@ -289,6 +290,10 @@ class LocalTrainer(Trainer):
         order = places_of(datums, used, share=self.decoder.shares_prefixes and not alone)
         at_once = min(self._at_once, max(1, tokens_of(order) // APART_FROM))
         budget = max(1, self.pass_tokens // at_once)
+        # With twice the room of a sequence that fills a pass alone, others share its beginning instead of computing it again.
+        longest = max((place.length for place in order), default=0)
+        if longest > budget:
+            budget = max(budget, min(self._most_tokens, 2 * longest) // at_once)
         packs = deal(
             lambda count: pack(order, budget, at_least=count),
             self._ranks.index,
