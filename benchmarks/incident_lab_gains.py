@@ -62,7 +62,7 @@ WARM_UPS: dict[str, dict[str, Any]] = {
 """Settings by teacher. After the apprentice's runs alone a policy samples so many odd tokens that it solves nothing."""
 GRPO: dict[str, Any] = {
     **demo.GRPO,
-    "steps": size(13, 1),
+    "steps": size(11, 1),
     "group": size(6, 2),
     "lr": 2e-4,
     "max_tokens": 64,
@@ -105,6 +105,7 @@ async def measure(record: dict[str, Any], file: Path, policies: list[str]) -> No
         record["cpu_minutes"][phase] = round((process_time() - used) / 60, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         record["peak_memory_gib"] = max(round(peak, 2), record.get("peak_memory_gib", 0.0))
+        record["steps"] = GRPO["steps"]
         record.update(circumstances(), at=datetime.now(UTC).isoformat(timespec="seconds"))
         file.write_text(json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n")
         started, used = perf_counter(), process_time()
@@ -147,7 +148,7 @@ def main() -> None:
         if draft.exists():
             record = json.loads(draft.read_text())
         else:
-            record = {"null": "shuffled", "seed": options.seed, "steps": GRPO["steps"]}
+            record = {"null": "shuffled", "seed": options.seed}
             record |= {"rewards": {}, "minutes": {}, "cpu_minutes": {}}
             write_incidents(HELD_OUT, folder / "incidents", VARIANTS, LIMIT, options.seed)
             (folder / "home").mkdir()
