@@ -1,12 +1,16 @@
 """Builds the agent's sources with the release's Makefile in a fresh folder, and runs the program."""
 
 import random
+import re
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from confined import TESTS, hide_tests, output_of, write_reward
+
+SOURCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.[ch]")
+"""Name of a source: make reads other names as rules, and the shell as commands."""
 
 
 def expected(text: str) -> str:
@@ -21,6 +25,8 @@ def built(folder: Path) -> str | None:
     """Return the path of the program; None where it does not build."""
     (folder / "src").mkdir()
     for path in Path("/app/src").iterdir():
+        if path.suffix in (".c", ".h") and not SOURCE.fullmatch(path.name):
+            return None
         if path.suffix in (".c", ".h") and path.is_file() and not path.is_symlink():
             shutil.copy(path, folder / "src")
     shutil.copy(TESTS / "Makefile", folder)
