@@ -8,6 +8,8 @@ import pty
 import subprocess
 import sys
 
+import pytest
+
 WORLD = '''\
 from hud import Environment
 
@@ -64,6 +66,7 @@ def _read(terminal):
         return ""
 
 
+@pytest.mark.slow
 def test_a_person_plays_two_tasks_one_after_the_other(tmp_path):
     (tmp_path / "env.py").write_text(WORLD)
     shown, code = typed(

@@ -65,8 +65,10 @@ def hud(warm, tmp_path):
     [
         "blank",
         "tools",
-        "subagents",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("browser", "workspace", "mcp")),
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("browser", "workspace", "mcp", "subagents")
+        ),
     ],
 )
 def test_a_preset_runs_right_after_init_and_doing_nothing_earns_nothing(hud, tmp_path, preset):
@@ -106,7 +108,13 @@ def test_an_environment_in_a_folder_with_a_space_prints_a_command_that_runs(hud,
 # -- hud eval -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", PROVIDERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "claude",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in PROVIDERS if kind != "claude"),
+    ],
+)
 @pytest.mark.parametrize("named", ["kind", pytest.param("model", marks=pytest.mark.slow)])
 def test_gateway_asks_the_gateway_even_where_a_key_is_set(hud, kind, named):
     provider, turn = PROVIDERS[kind]

@@ -43,6 +43,7 @@ def test_a_job_is_followed_while_it_runs_and_nothing_reloads(tab, server):
     assert tab.locator("[data-live]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_list_shows_new_jobs_and_keeps_what_was_ticked(tab, server):
     first = Reported(server, "ticked", ["a"])
     tab.goto("/jobs")

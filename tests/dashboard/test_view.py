@@ -71,6 +71,7 @@ def test_an_address_without_its_token_is_a_page_for_browsers_and_json_for_progra
     assert "Open the address that hud view printed" in told.json()["detail"]
 
 
+@pytest.mark.slow
 def test_it_ends_although_a_page_is_being_followed(address):
     url, process = address
     with httpx.Client(headers={"accept": "text/html"}) as browser:

@@ -21,7 +21,7 @@ def kind_of_error(folder, most):
     return None
 
 
-@pytest.mark.parametrize("most", [1_000, 40_000])
+@pytest.mark.parametrize("most", [1_000, pytest.param(40_000, marks=pytest.mark.slow)])
 def test_a_disk_without_room_is_an_oserror(tmp_path, most):
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(kind_of_error, (tmp_path / "tiny", most)) == "OSError"

@@ -86,6 +86,7 @@ def test_a_rollout_is_played_graded_and_recorded_with_its_tokens(server):
         assert job_of(api, job)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_rollout_that_is_played_for_a_training_knows_its_progress(server):
     with server.client() as api:
         trace = new_id()

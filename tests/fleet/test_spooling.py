@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.fleet.live_server import LiveServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -23,6 +24,7 @@ def hud(server, home, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_runs_recorded_while_the_server_is_down_arrive_later(tmp_path):
     server = LiveServer(tmp_path / "server", "--workers", "0")
     server.start()

@@ -19,6 +19,7 @@ def server(tmp_path):
     made.stop()
 
 
+@pytest.mark.slow
 def test_acknowledged_spans_survive_kill_9(server):
     acknowledged: dict[str, int] = {}
     over = threading.Event()

@@ -165,6 +165,7 @@ def test_a_request_that_is_being_answered_is_answered_before_it_stops(own_server
     assert own_server.process.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_second_interruption_waits_for_nobody(own_server, slow_upload):
     own_server.process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -229,6 +229,7 @@ def run(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_stranger_s_dialect_is_served_and_asked_by_the_gateway(run):
     points = {"hud.dialects": {"questions": "strange_plug:plug"}}
     shown = json.loads(run(DIALECT, points, "-c", ASK).splitlines()[-1])

@@ -106,7 +106,9 @@ def test_groups_next_turns_and_common_beginnings_reuse_states_exactly(models):
     sampler.close()
 
 
-@pytest.mark.parametrize(("states", "memory"), [(3, 90_000), (1, 400_000)])
+@pytest.mark.parametrize(
+    ("states", "memory"), [pytest.param(3, 90_000, marks=pytest.mark.slow), (1, 400_000)]
+)
 def test_it_samples_exactly_where_states_or_pages_are_short(models, monkeypatch, states, memory):
     plain, decoder = models
     monkeypatch.setattr("hud.engine.sample.kv_cache.SLOT_STATES", states)

@@ -38,6 +38,7 @@ def stops(values, *, every=1):
     return None, len(values)
 
 
+@pytest.mark.slow
 def test_at_most_one_null_in_twenty_is_promoted_at_any_stopping_time():
     """A look after every second task, and the gate over what was played; a fixed interval looked at as often promotes too many."""
     rng = np.random.default_rng(0)

@@ -251,6 +251,7 @@ async def test_a_signal_in_grading_is_the_failure_of_an_agent_that_used_a_tool(
     assert (run.failure_kind, run.reward) == ("environment", None), run.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wait", "kind"), [(3.5, "agent"), (0.0, "infrastructure")])
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_an_earlier_lack_of_memory_explains_no_kill(source, monkeypatch, runtime, wait, kind):

@@ -154,6 +154,7 @@ def test_folders_without_end_are_refused(archive):
     refuse(path, tar, "folders deep")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

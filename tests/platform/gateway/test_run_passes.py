@@ -195,6 +195,7 @@ async def test_calls_of_a_run_may_go_to_any_server_of_a_store(two):
     assert (await end(first, key, opened)).json() == ended
 
 
+@pytest.mark.slow
 async def test_conversations_in_memory_have_a_size_together(tmp_path, monkeypatch):
     """4,096 conversations were kept whatever they held: a team's answers of 64 MB each filled the server."""
     app = make_app(tmp_path / "home", "word " * 10_000)

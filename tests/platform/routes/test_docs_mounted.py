@@ -39,6 +39,7 @@ async def test_the_official_client_searches_and_reads_without_a_key(server, mode
         )
 
 
+@pytest.mark.slow
 async def test_many_ask_at_once_and_none_needs_a_session(server):
     async def ask(word):
         async with Client(f"{server.url}/docs/mcp") as client:

@@ -29,6 +29,7 @@ async def ended(pid):
     await until(gone)
 
 
+@pytest.mark.slow
 async def test_a_killed_process_is_missed_by_its_own_model_alone(tmp_path):
     async with engine_of(tmp_path, "worker", "one", "other") as (platform, one, other):
         engine = platform.engine

@@ -103,6 +103,7 @@ async def test_a_budget_that_holds_no_measurement_is_refused(home):
     assert tight.promoted == []
 
 
+@pytest.mark.slow
 async def test_a_teacher_with_another_tokenizer_is_refused_before_anything_is_played(home):
     sizes = {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1}
     body = {"name": "other", "texts": ["other words"] * 3, "sizes": sizes}

@@ -76,6 +76,7 @@ async def killed_and_whole(folder, rows, batch, kills):
     return on_record
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 async def test_a_training_from_a_file_that_is_killed_ends_with_the_same_weights(home, tmp_path):
     await killed_and_whole(tmp_path, rows=60, batch=2, kills=2)

@@ -88,6 +88,7 @@ async def recorded(answers):
     return job, sorted({run.reward for run in job.runs})
 
 
+@pytest.mark.slow
 async def test_the_policy_learns_to_prefer_and_a_stopped_run_ends_like_one_that_was_not(home):
     words = [task.args["word"] for task in tasks]
     job, rewards = await recorded([text for word in words for text in (word, "no")])

@@ -146,6 +146,7 @@ def test_reward_loss_and_gradient_are_those_of_an_explicit_head():
         assert torch.allclose(gradients[name].grad, parameter.grad, rtol=0, atol=1e-6), name
 
 
+@pytest.mark.slow
 async def test_it_learns_the_pairs_rates_runs_and_a_stopped_run_ends_like_one_that_was_not(home):
     job = await recorded()
     for name in ("straight", "stopped"):

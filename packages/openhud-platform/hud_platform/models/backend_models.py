@@ -66,6 +66,9 @@ class BackendServing(Serving):
     def open_trainer(self) -> Trainer:
         return self._open.open_trainer()
 
+    def warm_up(self, trainer: Trainer) -> None:
+        """Do nothing: the backend computes."""
+
     def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
         return self._open.score(datums, top)
 

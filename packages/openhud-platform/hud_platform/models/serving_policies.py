@@ -11,6 +11,7 @@ import torch
 
 from hud.engine.cpu_threads import on_all_cores
 from hud.engine.decoder import Decoder
+from hud.engine.first_pass import sample_first, train_first
 from hud.engine.learn.distributed import open_trainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
@@ -42,6 +43,10 @@ class Serving(ABC):
         """Return a trainer of the policy's weights."""
 
     @abstractmethod
+    def warm_up(self, trainer: Trainer) -> None:
+        """Compile and allocate what the first turn and the first training pass need, once. Blocks."""
+
+    @abstractmethod
     def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
         """Return the datums with the policy's logprobs, and its `top` likeliest tokens, as their reference. Blocks."""
 
@@ -69,6 +74,7 @@ class LocalServing(Serving):
         super().__init__(model, policy)
         self._fresh_adapter = fresh_adapter
         self._find, self._prompt_of = find, prompt_of
+        self._warm = False
 
     def open_trainer(self) -> Trainer:
         decoder = self.policy.decoder
@@ -80,6 +86,15 @@ class LocalServing(Serving):
             options=trainer_options(self.config),
             beside=self.policy.beside,
         )
+
+    def warm_up(self, trainer: Trainer) -> None:
+        if self._warm:
+            return
+        with self.lock:
+            if self.config.servers is None:
+                sample_first(self.policy)
+            train_first(trainer, self.policy.decoder)
+        self._warm = True
 
     def score(self, datums: Sequence[Datum], top: int) -> list[Datum]:
         with self.lock:

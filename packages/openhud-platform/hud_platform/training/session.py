@@ -157,7 +157,7 @@ class Session:
         """Renew the lease, drop the accumulated gradient, and empty the sampler's prefix cache.
         With `alone`, other clients can neither accumulate nor step until `close`. Keys and values computed in another
         batch differ in their last bits; with an empty cache, the next samples depend only on the weights and the
-        requests, as after a restart.
+        requests, as after a restart. The first call compiles what sampling and training need.
         """
 
         def work() -> OpenedSession:
@@ -170,6 +170,8 @@ class Session:
             dropped = self.pending.discard(client, f"{client.process} began a training run")
             self.trained.keep(self.pending.total)
             self.pending.stepped(saved=True)
+            if body.alone:
+                self.trained.serving.warm_up(self.trained.trainer)
             with self.trained.serving.policy.exclusive():
                 pass
             head, step = self.trained.head, self.trained.step

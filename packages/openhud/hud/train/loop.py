@@ -10,6 +10,7 @@ played ahead. The trainer computes advantages from the runs' rewards (`hud.learn
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 
 MOST_REPEATED = 5
 """Most repetitions of a step whose processes are lost again and again."""
+NOTICED_SECONDS = 5.0
+"""Loading for longer than this is announced."""
+LOADING = "The model is being loaded, and its code compiled. What this machine has compiled once, it keeps."
 
 __all__ = ["Score", "SupervisedReport", "TrainReport", "train", "warm_up"]
 
@@ -243,6 +247,7 @@ class _Loop:
         for learner in self.learners:
             await learner.run.add_job(job.id)
         try:
+            await self._load()
             while not self.stop.stopping:
                 await self._score_if_due()
                 if self._over or self.stop.stopping or self.guard.pause is not None:
@@ -259,6 +264,16 @@ class _Loop:
         for learner in self.learners:
             await learner.end(ended)
         return await self._report(first, finished, perf_counter() - started)
+
+    async def _load(self) -> None:
+        """Load the models, and compile what their first step needs, before a step is timed."""
+        loop = asyncio.get_running_loop()
+        notice = loop.call_later(NOTICED_SECONDS, self.reporter.note, LOADING)
+        try:
+            for learner in self.learners:
+                await learner.begin_step()
+        finally:
+            notice.cancel()
 
     @contextmanager
     def _profile(self, first: int, step: int) -> Iterator[None]:
