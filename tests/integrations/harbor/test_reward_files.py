@@ -136,6 +136,26 @@ async def test_a_program_of_the_agents_that_the_tests_execute_gains_nothing(tmp_
     assert run.failure_kind in (None, "agent"), "losing runs are not voided"
 
 
+DECLARED = {
+    "BASH_ENV=/app/notes.txt": f"echo '{FORGED}; exit' > notes.txt",
+    "BASH_ENV=notes.txt": f"echo '{FORGED}; exit' > notes.txt",
+    "LD_PRELOAD=/app/lib/x.so": "mkdir lib; cp /lib/*/libm.so.6 lib/x.so",
+    "LD_LIBRARY_PATH=/app/lib": "mkdir lib; cp /lib/*/libm.so.6 lib/libtinfo.so.6; cp /lib/*/libm.so.6 lib/libc.so.6",
+    "PATH=/app/bin:/usr/bin:/bin": f"mkdir bin; printf '#!/bin/sh\n{FORGED}\nexit\n' > bin/bash; "
+    "chmod 755 bin/bash; cp bin/bash bin/cat",
+}
+
+
+@pytest.mark.parametrize("declared", DECLARED)
+async def test_variables_of_a_task_lead_its_tests_to_no_file_of_the_agents(tmp_path, declared):
+    dockerfile = f"FROM ubuntu:24.04\nWORKDIR /app\nCOPY notes.txt .\nENV {declared}\n"
+    write_task(tmp_path, "greet", dockerfile=dockerfile)
+    mischief = DECLARED[declared]
+    run = await played(tmp_path, mischief)
+    assert (run.reward, run.failure_kind) == (0.0, None), run.error
+    assert (await played(tmp_path, f"echo hello > greeting.txt; {mischief}")).reward == 1.0
+
+
 @pytest.mark.slow
 async def test_tests_that_do_not_end_are_named_and_no_fault_of_the_agents(tmp_path):
     write_task(tmp_path, "greet", test="sleep 30\n")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
+from hud.environment.workspace.sandbox.bubblewrap import Plan
 from hud.environment.workspace.sandbox.mounts import GUARD, SYSTEM_PATH
 from hud.environment.workspace.sandbox.pipes import Outgoing
 from hud.environment.workspace.sandbox.sandbox import Sandbox
@@ -24,6 +26,31 @@ _OWN = {
     "PYTHONPYCACHEPREFIX": "/nonexistent",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+_START_UP = [
+    "BASH_ENV",
+    "ENV",
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+]
+_OPTIONS = [
+    "PERL5OPT",
+    "RUBYOPT",
+    "NODE_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+]
+"""Variables with files that a program executes or obeys when it starts, and with options that may name such files."""
+_LIBRARIES = ":".join(
+    f"{folder}{place}"
+    for place in (f"/{platform.machine()}-linux-gnu", "64", "")
+    for folder in ("/lib", "/usr/lib")
+)
+"""Folders of the machine's libraries."""
 _GONE = 137
 """Exit status of a killed command, for commands in a workspace that its agent ended."""
 
@@ -60,12 +87,30 @@ async def run_inside(
 
 
 def _own(sandbox: Sandbox, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the environment's commands; a declared `PYTHONPATH` follows the guard."""
-    image = sandbox.plan.image
-    own = {**_OWN, **({} if image is None else {"PATH": image.variables["PATH"]}), **variables}
-    declared = variables.get("PYTHONPATH") or sandbox.plan.variables.get("PYTHONPATH")
-    own["PYTHONPATH"] = f"{GUARD}:{declared}" if declared else GUARD
+    """Return the variables of the environment's commands.
+
+    A declared `PYTHONPATH` follows the guard, and a declared `LD_LIBRARY_PATH` the machine's folders. An image's programs are
+    the agent's to change, so that its start-up files are, too.
+    """
+    image, declared = sandbox.plan.image, {**sandbox.plan.variables, **variables}
+    if image is None:
+        own = {**_OWN, **dict.fromkeys(_start_up(sandbox.plan), ""), **variables}
+        if libraries := declared.get("LD_LIBRARY_PATH"):
+            own["LD_LIBRARY_PATH"] = f"{_LIBRARIES}:{libraries}"
+    else:
+        own = {**_OWN, "PATH": image.variables["PATH"], **variables}
+    modules = declared.get("PYTHONPATH")
+    own["PYTHONPATH"] = f"{GUARD}:{modules}" if modules else GUARD
     return own
+
+
+def _start_up(plan: Plan) -> Iterator[str]:
+    """Yield the declared variables that lead to files in folders that the agent writes in."""
+    for name in (*_START_UP, *_OPTIONS):
+        value = plan.variables.get(name, "")
+        is_relative = name in _START_UP and not value.startswith("/")
+        if value and (is_relative or any(folder in value for folder in plan.writable)):
+            yield name
 
 
 async def execute(
