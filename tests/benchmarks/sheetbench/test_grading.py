@@ -254,6 +254,16 @@ def test_a_schedule_with_its_number_of_months_written_into_it_earns_no_payments(
 
 @pytest.mark.slow
 @with_office
+def test_a_payback_that_takes_a_sum_of_zero_for_a_loss_earns_no_project():
+    asked, left = solved(
+        "investments", lambda wanted: (wanted.formula or wanted.value).replace("<0", "<=0")
+    )
+    done = {part.name for part in grade(asked, left).subscores if part.value}
+    assert done == set(asked.names()[1::2]), "every other project pays back to the cent"
+
+
+@pytest.mark.slow
+@with_office
 def test_a_pivot_without_its_year_earns_no_region():
     asked, left = solved("pivot")
     (year,) = {int(one) for one in re.findall(r"DATE\((\d{4})", str(left[ANSWER]["B2"].value))}

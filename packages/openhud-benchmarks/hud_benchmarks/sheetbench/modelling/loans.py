@@ -134,11 +134,11 @@ def investments(random: Random) -> Exercise:
             flow[year] += 1000 * (row + 1) + 500 * year
             changes["Projects", f"{'BCDEFGHIJ'[year]}{top + 1 + row}"] = flow[year]
     exercise.what_if(changes, values(rate + 0.021))
-    # Outlays with which every project pays back in another year.
+    # Outlays with which every project pays back in another year, every other one to the cent.
     for row, flow in enumerate(flows):
         back = next(year for year in range(years + 1) if sum(flow[: year + 1]) >= 0)
         other = back + 1 if back < years else back - 1
-        flow[0] = flow[other] / 2 - sum(flow[1 : other + 1])
+        flow[0] = flow[other] / 2 * (row % 2) - sum(flow[1 : other + 1])
         changes["Projects", f"B{top + 1 + row}"] = flow[0]
     exercise.what_if(changes, values(rate + 0.021))
     exercise.request = (
