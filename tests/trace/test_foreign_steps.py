@@ -69,3 +69,11 @@ def test_nonsense_is_kept_and_breaks_nothing(payload):
     trace = parse_trace({"steps": [payload, {"source": "agent", "content": "x"}]})
     assert isinstance(trace.steps[1], AgentStep)
     assert parse_trace(trace.model_dump(mode="json")).steps[1].content == "x"
+
+
+@pytest.mark.parametrize("reason", ["tiny", "max_tokens", "", ["done"], 5])
+def test_a_stop_reason_of_another_program_spoils_no_trace(reason):
+    """Any client may report one: pages, exports and training failed on its run."""
+    trace = parse_trace({"trace_id": "a" * 32, "stop_reason": reason, "steps": []})
+    assert trace.stop_reason is None
+    assert parse_trace({"trace_id": "a" * 32, "stop_reason": "length"}).stop_reason == "length"

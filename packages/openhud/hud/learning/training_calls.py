@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from hud.learning.wire_types import (
     BackwardRequest,
@@ -91,6 +91,38 @@ class Conversation(Strict):
 
     messages: list[dict[str, Any]]
     tools: list[ToolSpec] = Field(default_factory=list)
+
+    @field_validator("messages")
+    @classmethod
+    def _readable(cls, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for place, message in enumerate(messages):
+            problem = _problem_of(message)
+            if problem is not None:
+                raise ValueError(f"message {place} {problem}")
+        return messages
+
+
+def _problem_of(message: dict[str, Any]) -> str | None:
+    """Return what a chat template could not read of a message."""
+    if not isinstance(message.get("role"), str):
+        return "has no role"
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    if not isinstance(content, str | list | None):
+        return "has content that is neither text nor a list of parts"
+    if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts):
+        return "has a part of content without a type"
+    if any(part["type"] == "text" and not isinstance(part.get("text"), str) for part in parts):
+        return "has a part of text without its text"
+    calls = message.get("tool_calls") or []
+    named = isinstance(calls, list) and all(
+        isinstance(call, dict) and _is_named(call.get("function")) for call in calls
+    )
+    return None if named else "has a tool call without a function's name"
+
+
+def _is_named(function: Any) -> bool:
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
 class RenderRequest(Strict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 
@@ -302,9 +302,12 @@ class Trace(BaseModel):
 
 
 def parse_trace(payload: dict[str, Any]) -> Trace:
-    """Return the trace of a JSON dump, with typed steps."""
+    """Return the trace of a JSON dump, with typed steps. A stop reason of another program's own words is left out."""
     steps = [parse_step(step) for step in payload.get("steps", [])]
-    return Trace.model_validate({**payload, "steps": steps})
+    reason = payload.get("stop_reason")
+    if reason not in get_args(StopReason):
+        reason = None
+    return Trace.model_validate({**payload, "stop_reason": reason, "steps": steps})
 
 
 SubagentStep.model_rebuild()
