@@ -138,6 +138,7 @@ async def test_a_program_of_the_agents_that_the_tests_execute_gains_nothing(tmp_
 
 DECLARED = {
     "BASH_ENV=/app/notes.txt": f"echo '{FORGED}; exit' > notes.txt",
+    "BASH_ENV=/proc/self/cwd/notes.txt": f"echo '{FORGED}; exit' > notes.txt",
     "BASH_ENV=notes.txt": f"echo '{FORGED}; exit' > notes.txt",
     "LD_PRELOAD=/app/lib/x.so": "mkdir lib; cp /lib/*/libm.so.6 lib/x.so",
     "LD_LIBRARY_PATH=/app/lib": "mkdir lib; cp /lib/*/libm.so.6 lib/libtinfo.so.6; cp /lib/*/libm.so.6 lib/libc.so.6",

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import PurePosixPath
 
 from hud.environment.workspace.sandbox.bubblewrap import Plan
 from hud.environment.workspace.sandbox.mounts import GUARD, SYSTEM_PATH
@@ -45,6 +47,8 @@ _OPTIONS = [
     "JDK_JAVA_OPTIONS",
 ]
 """Variables with files that a program executes or obeys when it starts, and with options that may name such files."""
+_PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[\w.+-]+)+")
+"""Absolute path without variables and ways upwards."""
 _LIBRARIES = ":".join(
     f"{folder}{place}"
     for place in (f"/{platform.machine()}-linux-gnu", "64", "")
@@ -105,11 +109,15 @@ def _own(sandbox: Sandbox, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start_up(plan: Plan) -> Iterator[str]:
-    """Yield the declared variables that lead to files in folders that the agent writes in."""
+    """Yield the declared variables that may lead to files which the agent can write."""
+    fixed = ("/usr", "/etc", *(mount.target for mount in plan.mounts))
     for name in (*_START_UP, *_OPTIONS):
         value = plan.variables.get(name, "")
-        is_relative = name in _START_UP and not value.startswith("/")
-        if value and (is_relative or any(folder in value for folder in plan.writable)):
+        names_file = name in _START_UP or any(folder in value for folder in plan.writable)
+        is_fixed = _PLAIN_PATH.fullmatch(value) and any(
+            PurePosixPath(value).is_relative_to(folder) for folder in fixed
+        )
+        if value and names_file and not is_fixed:
             yield name
 
 
