@@ -53,7 +53,7 @@ def pretrained(records: Mapping[str, dict[str, Any]]) -> str:
 def incident_lab(record: Mapping[str, Any]) -> str:
     """Return a line for each policy on the held-out incidents, with differences from the base paired by incident."""
     lines = [
-        "| policy | solved | reward | solved - base | reward - base | minutes, of CPU |",
+        "| policy | solved | reward | solved - base | reward - base | minutes |",
         "|---|---|---|---|---|---|",
     ]
     rewards: dict[str, Rewards] = record["rewards"]
@@ -61,7 +61,7 @@ def incident_lab(record: Mapping[str, Any]) -> str:
     for policy in rewards:
         sides = (solved, rewards)
         gains = [compared(side["base"], side[policy]) for side in sides if policy != "base"]
-        spent = f"{record['minutes'][policy]:.0f}, {record['cpu_minutes'][policy]:.0f}"
+        spent = f"{record['minutes'][policy]:.0f}"
         cells = [policy, *(shown(side[policy]) for side in sides), *(gains or ["", ""]), spent]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -148,11 +148,11 @@ async def constant(tasks: Taskset, held_out: Taskset) -> Rewards:
     return rewards_by_attempt(job.runs)
 
 
-async def fork(source: str, name: str, config: dict[str, Any] | None = None) -> None:
-    """Fork a model, unless an earlier start of the same measurement did."""
+async def fork(source: str, name: str, **settings: Any) -> None:
+    """Fork a model, unless an earlier start of the same measurement did. `settings`: `config`, `checkpoint`."""
     client = connect()
     if name not in {item["model_name"] for item in (await client.get("/v2/models"))["items"]}:
-        body = {"source_model_id": source, "name": name, **({"config": config} if config else {})}
+        body = {"source_model_id": source, "name": name, **settings}
         await client.post("/v2/models/fork", body)
 
 
@@ -196,7 +196,7 @@ class Comparison:
             shuffle_advantages=null,
             **self.settings,
         )
-        await fork(self.base, config.model)
+        await fork(self.base, config.model, checkpoint=self.head)
         report = await train(config, tasks=self.tasks, reporter=Lines(self.lines_every))
         groups = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
         self.rollouts = int(groups) * config.group

@@ -4,8 +4,8 @@
     python benchmarks/incident_lab_gains.py --folder .gains      goes on where it was stopped
 
 1. The 24 incidents that ship are varied: what happened stays, every identifier is another.
-2. An apprentice, the lab's oracle with bad habits, investigates each variant once.
-3. An adapter of the pretrained model learns to imitate it: the base.
+2. An apprentice, the lab's oracle with bad habits, investigates each variant once; the oracle does, too.
+3. An adapter of the pretrained model learns to imitate the apprentice, then half of the oracle's runs: the base.
 4. GRPO trains the base; the null run does the same with advantages shuffled within each group, on seeds of its own.
 5. Base, trained policy and null run investigate the 24 held-out incidents of incident_lab_held_out/, `GROUP` times each.
 
@@ -55,14 +55,15 @@ VARIANTS, LIMIT = size((6, None), (1, 2))
 """Variants of each incident to train on; incidents of each split, None: all."""
 BASE = "incident-lab"
 POLICIES = ("base", "trained", "null")
-WARM_UPS: dict[str, dict[str, Any]] = {
-    "apprentice": {"epochs": 1, "batch": 8, "lr": 1e-3},
-    "oracle": {"epochs": 1, "batch": 4, "lr": 1e-3},
+WARM_UPS: dict[str, tuple[int, dict[str, Any]]] = {
+    "apprentice": (1, {"epochs": 1, "batch": 8, "lr": 1e-3}),
+    "oracle": (2, {"epochs": 1, "batch": 4, "lr": 1e-3}),
 }
-"""Settings by teacher. After the apprentice's runs alone a policy samples so many odd tokens that it solves nothing."""
+"""By teacher: that every first or every second of its runs is imitated, and how. After the apprentice alone, a policy samples
+so many odd tokens that it solves nothing, and no group has a signal."""
 GRPO: dict[str, Any] = {
     **demo.GRPO,
-    "steps": size(11, 1),
+    "steps": size(20, 1),
     "group": size(6, 2),
     "lr": 2e-4,
     "max_tokens": 64,
@@ -71,22 +72,22 @@ GRPO: dict[str, Any] = {
     "eval_temperature": 0.7,
     "eval_group": GROUP,
 }
-"""The settings of `make demo`, with a rate of twice its one."""
+"""The settings of `make demo`, with twice its rate. Sampling is colder: a call has dozens of tokens, and one odd token spoils it."""
 
 
 async def make_base(seed: int) -> tuple[float, str]:
     """Make and warm up the base; returns the apprentice's mean reward, and the base's checkpoint."""
     incidents = importlib.import_module("incident_policies")
     await connect().post("/v2/models/add", {"source": demo.BASE, "name": demo.BASE})
-    await fork(demo.BASE, BASE, demo.ADAPTER)
+    await fork(demo.BASE, BASE, config=demo.ADAPTER)
     apprentice = 0.0
-    for teacher, warm_up in WARM_UPS.items():
+    for teacher, (every, warm_up) in WARM_UPS.items():
         agent = incidents.apprentice(seed) if teacher == "apprentice" else players.oracle
         job = await Job.start(teacher)
         await incidents.tasks(held_out=False).run(agent, job=job)
         await job.finish()
         apprentice = apprentice or job.reward or 0.0
-        taught = await learn(BASE, job.runs, seed=seed, fresh=True, **warm_up)
+        taught = await learn(BASE, job.runs[::every], seed=seed, fresh=True, **warm_up)
         print(
             f"{teacher} {job.reward:.3f}, {taught.steps} steps, loss {taught.last_loss:.3f}",
             flush=True,
@@ -111,7 +112,8 @@ async def measure(record: dict[str, Any], file: Path, policies: list[str]) -> No
         started, used = perf_counter(), process_time()
 
     if "head" not in record:
-        record["apprentice"], record["head"] = await make_base(seed)
+        apprentice, record["head"] = await make_base(seed)
+        record["apprentice"] = round(apprentice, 4)
         finish("warm-up")
     splits = [incidents.tasks(held_out=held_out) for held_out in (False, True)]
     comparison = Comparison(BASE, record["head"], GRPO, *splits, seed, lines_every=1)

@@ -48,3 +48,12 @@ def test_the_folder_of_the_incidents_has_variants_to_train_on_and_the_held_out_o
     assert len(names) == 9
     files = {path.name for path in (tmp_path / "incidents").glob("*.gz")}
     assert files == {f"{name}.sqlite.gz" for name in names}
+
+
+def test_the_page_shows_the_record(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    from gain_tables import LAB_PAGE, incident_lab
+
+    record = json.loads((BENCHMARKS / "incident_lab_gains.json").read_text())
+    assert set(record["rewards"]["base"]) == {f"held-{name}" for name in ENTRIES}
+    assert incident_lab(record) in LAB_PAGE.read_text()
