@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_CONTROL = re.compile(r"\[(?=/?[A-Z_]{3,}\])")
+_CONTROL = re.compile(r"\[(?=/?[A-Z_]{3,}\]|\||e~\[|gMASK\]|unused)|\](?=~)")
+"""Brackets of control tokens: [INST], [|assistant|] of EXAONE, [gMASK] of GLM, ]~b] and [e~[ of MiniMax."""
 
 
 def quoted_json(value: Any) -> str:
     """Return foreign text, in a JSON value, without control tokens of chat templates."""
     # Spelled with "<", or as [INST] is: the model's server could read them as such.
     text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
-    return _CONTROL.sub(r"\\u005b", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def text_after_reasoning(text: str) -> str:
