@@ -24,6 +24,7 @@ from hud.cli.evaluation.audit_process import disguised
 from hud.cli.hud_commands import refused, respelled
 from hud.cli.option_checks import check_options
 from hud.cli.plugged_commands import plugged, plugged_names
+from hud.cli.refused_arguments import refused_argument
 from hud.errors import HudError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 
@@ -174,6 +175,7 @@ def report(error: Exception, arguments: list[str]) -> int:
             f"There is no room on the disk{where}. Free some, then run the same command again."
         )
         error = StoreError(no_room)
+    error = refused_argument(error, arguments) or error
     expected = isinstance(error, HudError)
     kind = type(error).__name__
     sentence = str(error).strip() if expected else f"{kind}: {str(error).strip() or 'no message'}"
