@@ -1,6 +1,6 @@
 """Gains of a pretrained model, SmolLM2-135M-Instruct, on the incident lab: incidents that were recorded apart are held out.
 
-    python benchmarks/incident_lab_gains.py        less than three hours on two cores
+    python benchmarks/incident_lab_gains.py        about three hours on two cores, estimated from single steps
     python benchmarks/incident_lab_gains.py --folder .gains      goes on where it was stopped
 
 1. The 24 incidents that ship are varied: what happened stays, every identifier is another.
