@@ -39,9 +39,12 @@ def test_a_path_that_the_system_refuses_is_one_sentence(line, reason, capsys):
     assert len(shown) < 300
 
 
-def test_bytes_that_are_no_text_are_one_sentence(capsys):
+@pytest.mark.parametrize(
+    "line", [["models", "checkpoints"], ["fleet", "pass", "create"], ["label", "0" * 32]]
+)
+def test_bytes_that_are_no_text_are_one_sentence(line, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["models", "checkpoints", "\udcff"])
+        main([*line, "\udcff"])
     assert (ended.value.code, capsys.readouterr().err) == (
         2,
         "Error: '\\udcff' is no text in UTF-8.\n",

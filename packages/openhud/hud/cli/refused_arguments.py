@@ -26,7 +26,8 @@ _LONGEST = 120
 
 def refused_argument(error: Exception, arguments: Iterable[str]) -> UsageError | None:
     """Return the usage error that stands for `error` where an argument caused it: a path, or bytes that are no text."""
-    if isinstance(error, UnicodeEncodeError):
+    # The JSON writer raises a TypeError with the same words.
+    if isinstance(error, UnicodeEncodeError | TypeError) and "surrogates not allowed" in str(error):
         odd = next((text for text in arguments if _is_odd(text)), None)
         return None if odd is None else UsageError(f"{_short(odd)!r} is no text in UTF-8.")
     if not isinstance(error, OSError) or error.errno not in _OF_PATHS:
