@@ -128,6 +128,7 @@ STAGES: list[tuple[str, str, list[str]]] = [
             "hud_platform/models/loaded_policies.py",
             "hud/engine/sample/weight_swap.py",
             "hud_platform/models/promotion.py",
+            "hud/eval/results/paired_differences.py",
             "hud/eval/results/promotion_gate.py",
         ],
     ),
@@ -136,7 +137,7 @@ STAGES: list[tuple[str, str, list[str]]] = [
 BEGINNING = """# The closed loop in reading order
 
 The loop from a task to the head that serves: {files} files, about {lines:,} lines, in the order in which data flow: `hud/` is in
-`packages/openhud`, `hud_platform/` in `packages/openhud-platform`. [Architecture](architecture.md) has all rooms, [the engine](engine.md) the samplers.
+`packages/openhud`, `hud_platform/` in `packages/openhud-platform`. [Where things are](architecture.md#where-things-are) finds a place by a question, [the engine](engine.md) the samplers.
 """
 
 

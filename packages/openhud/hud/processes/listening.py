@@ -23,8 +23,8 @@ def listen(host: str, port: int, *, backlog: int = 100) -> socket.socket:
         reason, cure = "this is no name of a machine", "Choose another --host."
     except OSError as error:
         # Python's own text repeats the address.
-        known = error.errno is not None and error.errno > 0
-        reason = os.strerror(error.errno or 0) if known else str(error.strerror)
+        numbered = error.errno is not None and error.errno > 0
+        reason = os.strerror(error.errno or 0) if numbered else str(error.strerror)
         of_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
         cure = "Choose another --port, or 0 for any." if of_port else "Choose another --host."
     raise UsageError(f"{host}:{port} cannot be listened on: {reason}. {cure}")

@@ -56,5 +56,7 @@ class SeparateVerifier:
                 assert agent is not None
                 links = await copy_artifact(artifact, agent, opened.sandbox)
                 # One may lead to the expected answer, or lead the next artifact to the tests.
-                await confine(opened.sandbox, links, [each.path for each in self._artifacts])
+                await confine(
+                    opened.sandbox, links, [artifact.path for artifact in self._artifacts]
+                )
             yield opened

@@ -92,7 +92,7 @@ class CallOutcome:
 
 @dataclass(frozen=True)
 class Need:
-    """What a call may take of its run's limits."""
+    """Share of a run's limits that a call may take."""
 
     tokens_limit: int | None
     cost_limit: float | None
@@ -228,10 +228,10 @@ class CallStore:
         due = now + timedelta(seconds=RESERVED_SECONDS / 2)
         if not calls:
             return
-        mine = sa.tuple_(reserved.c.pass_id, reserved.c.number).in_(calls)
-        if self._store.row(sa.select(reserved.c.number).where(mine, reserved.c.expires_at < due)):
+        own = sa.tuple_(reserved.c.pass_id, reserved.c.number).in_(calls)
+        if self._store.row(sa.select(reserved.c.number).where(own, reserved.c.expires_at < due)):
             until = now + timedelta(seconds=RESERVED_SECONDS)
-            self._store.write(sa.update(reserved).where(mine).values(expires_at=until))
+            self._store.write(sa.update(reserved).where(own).values(expires_at=until))
 
     def settle(self, grant: RunGrant, number: int, outcome: CallOutcome) -> None:
         """Record the outcome of a call. Raises `RunEndedError` if the run has ended: an answer is then not recorded."""
