@@ -315,7 +315,8 @@ async def test_a_fork_s_checkpoint_becomes_one_of_the_model_s_own(web, platform,
     found = (await web.post("/v2/models/m/promote", json=sent)).json()
     own = registry.tree.get(registry.model("m").head_checkpoint_id)
     assert (found["moved"], found["checkpoint_id"], own.step) == (True, own.id, 4)
-    assert found["from"] == {"model": "m-candidate-1", "checkpoint": theirs}
+    lineage = {fork.id: "m-candidate-1", model.id: "m"}
+    assert found["from"] == {"model": fork.slug, "checkpoint": theirs, "lineage": lineage}
     registry.tree.prune(fork, set())
     registry.tree.verify(own, model)
     # What the fork's weights earned counts as the head's from now on.

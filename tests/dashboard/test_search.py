@@ -222,6 +222,8 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
         for table, column in NEWER_COLUMNS:
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
         for table in (
+            "run_reservations",
+            "limit_levels",
             "lost_attempts",
             "fleet_nodes",
             "run_passes",

@@ -14,7 +14,7 @@ from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform,
 from tests.platform.gateway.tool_conversations import in_responses
 from tests.request_bodies import body_of
 
-from hud_platform.access.limits import Limits
+from hud_platform.access.limits import TokenBudget
 from hud_platform.application import create_app
 from hud_platform.process.config import PlatformConfig
 from hud_platform.store import tables
@@ -226,14 +226,15 @@ def test_a_stream_that_breaks_breaks_for_its_reader(url, provider, register):
             httpx.post(url + "/chat/completions", json=body)
 
 
-def test_a_stream_without_counts_is_charged_by_its_length(app, url, provider, register):
-    class Charged(Limits):
-        tokens = 0
+def test_a_stream_without_counts_is_charged_by_its_length(
+    app, url, provider, register, monkeypatch
+):
+    charged = []
 
-        def charge(self, who, tokens):
-            self.tokens += tokens
+    async def settle(budget, used):
+        charged.append(used)
 
-    app.state.parts.limits = Charged()
+    monkeypatch.setattr(TokenBudget, "settle", settle)
     register()
     provider.headers = {"content-type": "text/event-stream"}
     provider.pieces = [STREAM[0] + b'"}}]}\n\n'] * 10
@@ -241,7 +242,7 @@ def test_a_stream_without_counts_is_charged_by_its_length(app, url, provider, re
     httpx.post(url + "/chat/completions", json=body)
     (row,) = written(app)
     assert row.completion_tokens == 0  # What is not known is not made up.
-    assert app.state.parts.limits.tokens >= 10
+    assert charged[-1] >= 10
 
 
 # -- which models there are -------------------------------------------------------------------------------
