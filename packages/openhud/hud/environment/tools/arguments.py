@@ -126,7 +126,6 @@ class Arguments:
         model = self._validated(arguments)
         unset = {field for field in self._fields.values() if field not in model.model_fields_set}
         complete = _as_json(model)
-        defaults = _as_json(self.model.model_construct())
         short: dict[str, Any] = {}
         for name, argument in arguments.items():
             field = self._fields.get(name)
@@ -136,11 +135,17 @@ class Arguments:
             value = complete[name]
             if isinstance(getattr(model, field), Secret | SecretStr | SecretBytes):
                 value = complete[name] = argument
-            if field in unset or (name in defaults and _text(value) == _text(defaults[name])):
+            if field in unset or _text(value) == self._defaults.get(name):
                 continue
             is_scalar = value is None or isinstance(value, str | int | float)
             short[name] = value if is_scalar and type(value) is not type(argument) else argument
         return short, complete
+
+    @functools.cached_property
+    def _defaults(self) -> dict[str, str]:
+        """Defaults as text, by argument."""
+        values = _as_json(self.model.model_construct())
+        return {name: _text(value) for name, value in values.items()}
 
     def _sentence(self, error: ValidationError) -> str:
         problems = []
