@@ -196,7 +196,7 @@ def test_a_database_that_does_not_answer_is_named(tmp_path):
 @pytest.mark.slow
 def test_storage_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    _refused(up(tmp_path / "home", "--storage", f"{tmp_path}/file/blobs"), "file/blobs")
+    _refused(up(tmp_path / "home", "--storage", f"{tmp_path}/file/blobs"), "file is no folder")
     _refused(up(tmp_path / "home", "--storage", "nothing://there"), "nothing://there")
 
 

@@ -140,7 +140,9 @@ async def test_a_request_that_is_nested_too_deep_is_the_requester_s_fault(tmp_pa
     nested = []
     for _ in range(depth):
         nested = [nested]
-    talk = Conversation(messages=[{"role": "user", "content": nested}])
+    talk = Conversation(
+        messages=[{"role": "user", "content": [{"type": "text", "text": "", "more": nested}]}]
+    )
     async with engine_of(tmp_path, "worker") as (platform, model):
         with pytest.raises(UsageError, match=r"nested too deep|recursion limit"):
             await platform.engine.call(model, RenderRequest(conversations=[talk]))
