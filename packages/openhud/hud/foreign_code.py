@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dis
 import signal
+from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
@@ -27,10 +28,10 @@ def is_failure(error: BaseException) -> bool:
     return not _passes_handler(error.__traceback__)
 
 
-def text_of(value: object) -> str:
-    """Return `repr(value)`, or its class and identity where the class, or the size of an integer, permits none."""
+def text_of(value: object, form: Callable[[object], str] = repr) -> str:
+    """Return a value's text by `form`, or its class and identity where that fails: for a class that permits none, or a huge integer."""
     try:
-        return repr(value)
+        return form(value)
     except Exception:
         return f"{type(value).__name__}@{id(value)}"
 

@@ -332,18 +332,20 @@ async def test_limits_of_the_openers_key_hold_and_their_refusals_are_noted(app):
     assert [row.status for row in rows] == ["answered", "answered", "refused"]
 
 
+def sampled_and_refused(answers):
+    """Return how many tokens each answer has, and the refusals."""
+    answered = [answer for answer in answers if answer.status_code == 200]
+    refused = [answer for answer in answers if answer.status_code != 200]
+    return [answer.json()["usage"]["completion_tokens"] for answer in answered], refused
+
+
 @pytest.mark.parametrize("stated", [{}, {"max_tokens": 4}])
 async def test_calls_at_once_sample_no_more_than_the_runs_tokens(app, key, stated):
     """Each got all that were left when it began."""
     opened = await open_pass(app, key, limits={"tokens": 6})
     answers = await asyncio.gather(*(chat(app, opened["key"], **stated) for _ in range(8)))
-    sampled = [
-        answer.json()["usage"]["completion_tokens"]
-        for answer in answers
-        if answer.status_code == 200
-    ]
+    sampled, refused = sampled_and_refused(answers)
     assert sum(sampled) == 6
-    refused = [answer for answer in answers if answer.status_code != 200]
     assert len(refused) + len(sampled) == 8
     assert all("may sample 6 tokens" in answer.text for answer in refused)
     assert (await end(app, key, opened)).json()["refusal"]["kind"] == "limit"
@@ -361,13 +363,8 @@ async def test_calls_at_several_servers_sample_no_more_than_the_runs_tokens(
         answers = await asyncio.gather(*calls)
     finally:
         other.state.parts.close()
-    sampled = [
-        answer.json()["usage"]["completion_tokens"]
-        for answer in answers
-        if answer.status_code == 200
-    ]
+    sampled, refused = sampled_and_refused(answers)
     assert sum(sampled) == 6
-    refused = [answer for answer in answers if answer.status_code != 200]
     assert all("may sample 6 tokens" in answer.text for answer in refused)
     rows = app.state.parts.store.rows(sa.select(tables.run_reservations))
     assert rows == []

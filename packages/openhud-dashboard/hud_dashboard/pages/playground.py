@@ -132,8 +132,7 @@ async def turn(
     who: Who,
 ) -> Response:
     """Request the next turn of a model: a chat completion, streamed by the gateway."""
-    if who.is_limited:
-        await asyncio.to_thread(limits.admit, who)
+    await limits.count(who)
     return _Completion(gateway)
 
 

@@ -47,6 +47,11 @@ class Limits:
         self._store = store
         self._now = store.clock.now if clock is None else clock
 
+    async def count(self, who: Identity) -> None:
+        """Count a request off the event loop, as `admit` does."""
+        if who.is_limited:
+            await asyncio.to_thread(self.admit, who)
+
     def admit(self, who: Identity) -> None:
         """Count a request. Raises `TooManyRequests` if the key has no requests or tokens left."""
         if not who.is_limited:
@@ -107,8 +112,7 @@ class Limits:
             row = connection.execute(query.with_for_update()).one()
         # The clock of another server's machine may be ahead.
         seconds = max(0.0, (self._now() - row.counted_at).total_seconds())
-        left: float = row.level + seconds * per_minute / 60.0
-        return min(float(per_minute), left)
+        return _refilled(row.level, seconds, per_minute)
 
     def _set(self, connection: sa.Connection, who: Identity, kind: str, left: float) -> None:
         levels = tables.limit_levels
@@ -123,6 +127,11 @@ def _bucket(who: Identity, kind: str) -> dict[str, Any]:
 def _is(who: Identity, kind: str) -> list[sa.ColumnElement[bool]]:
     levels = tables.limit_levels
     return [levels.c[name] == value for name, value in _bucket(who, kind).items()]
+
+
+def _refilled(left: float, seconds: float, per_minute: int) -> float:
+    """Return what is left in a bucket after it was refilled for some seconds."""
+    return min(float(per_minute), left + seconds * per_minute / 60.0)
 
 
 def _refuse(kind: str, per_minute: int, missing: float) -> NoReturn:
@@ -190,7 +199,7 @@ class Visitors:
         """Count a request. Raises `TooManyRequests` if its address has exceeded the limit of this kind."""
         bucket, now = (_network(address), kind), self._clock()
         left, then = self._levels.get(bucket, (float(per_minute), now))
-        left = min(float(per_minute), left + (now - then) * per_minute / 60.0)
+        left = _refilled(left, now - then, per_minute)
         self._levels[bucket] = (left - 1 if left >= 1 else left, now)
         self._levels.move_to_end(bucket)
         if len(self._levels) > _MOST_VISITORS:

@@ -78,8 +78,8 @@ class Door:
         try:
             who = await self._identify(secret) if secret else None
             # The gateway records refusals of a run's calls.
-            if who is not None and who.run is None and who.is_limited:
-                await asyncio.to_thread(self.limits.admit, who)
+            if who is not None and who.run is None:
+                await self.limits.count(who)
         except HudError as error:  # The store is unavailable, or the key has used up its limits.
             await refuse_error(scope, send, error)
             return

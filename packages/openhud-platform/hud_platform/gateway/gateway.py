@@ -125,8 +125,8 @@ class Gateway:
                 run_call = await self.runs.begin(who, body.values, session)
                 run_call.forwarded = call.action if call.operation == "forward" else ""
                 run_call.prompt_tokens = len(raw) // BYTES_OF_A_TOKEN
-            if who.run is not None and who.is_limited:
-                await asyncio.to_thread(self.limits.admit, who)
+            if who.run is not None:
+                await self.limits.count(who)
             name = _called_model(who, name)
             target = self.catalogue.remembered(who.team_id, name) or await self.catalogue.find(
                 who.team_id, name

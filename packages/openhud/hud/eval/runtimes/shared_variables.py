@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from hud.environment.tools.tool import Tool
+from hud.foreign_code import text_of
 
 if TYPE_CHECKING:
     from hud.environment import Environment
@@ -85,13 +86,6 @@ class _Shown(Repr):
         del level
         return hex(x)
 
-    def text(self, value: Any) -> str:
-        """Return an object's text, or its identity where its class permits none, or a thread changes it meanwhile."""
-        try:
-            return self.repr(value)
-        except Exception:
-            return f"{type(value).__name__}@{id(value)}"
-
     def repr_instance(self, x: Any, level: int) -> str:
         """Return an object's attributes if its class is the module's, else its class and identity."""
         kind = type(x)
@@ -113,7 +107,7 @@ def _shown_variables(environment: Environment) -> Iterator[tuple[str, str]]:
             if not name.startswith("_") and (
                 own or isinstance(value, (*CONTAINERS, int, float, str))
             ):
-                yield name, shown.text(value)
+                yield name, text_of(value, shown.repr)  # Threads may change it meanwhile.
 
 
 def _modules(environment: Environment) -> list[dict[str, Any]]:

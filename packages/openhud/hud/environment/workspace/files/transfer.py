@@ -50,6 +50,8 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
 
 async def confine(sandbox: Sandbox, links: Sequence[str], paths: Sequence[str]) -> None:
     """Delete those of the links that lead out of `paths`, all absolute. Raises `Refused` on failure."""
+    if not links:
+        return
     problem = await _feed(sandbox, b"\0".join(map(os.fsencode, links)), "confine", *paths)
     if problem is not None:
         raise Refused(f"Links could not be deleted in a workspace: {problem}.")
