@@ -14,7 +14,15 @@ _CURRENCY = r"[$€£¥]"
 _VULGAR = re.compile("[\u00bc-\u00be\u2150-\u215e\u2189]")
 _BEFORE_FRACTION = re.compile("([0-9]) +(?=[0-9]+\u2044)")
 _GROUP = "[,_'\u2019\u00a0\u2009\u202f]"
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES = {
+    "hundred": 2,
+    "thousand": 3,
+    "lakh": 5,
+    "million": 6,
+    "crore": 7,
+    "billion": 9,
+    "trillion": 12,
+}
 """Words after a number, and the powers of ten by which they multiply it."""
 _SCALE = rf"[- ]?(?i:{'|'.join(_SCALES)})s?\b"
 _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
@@ -49,25 +57,49 @@ _AFTER = re.compile(
     |\s*/\s*[{_MINUS}]\s*[0-9]                          # 3/-4
     |[ ]?/[ ]?[0-9]+\.[0-9]                           # 3/4.5
     |,[0-9]+(?:{_SCALE})       # 1,5 million
+    |,[0-9]{{1,2}}\s?(?:%|\\%|{_CURRENCY})                # 12,5 %
+    |[ ][0-9]{{3}}[.,][0-9]{{1,2}}(?![0-9])                    # 1 234,56
+    |(?:[kKM]|bn|mn|tn)(?!\w)|[ ](?:bn|mn|tn|dozens?)(?!\w)  # 2k, 3bn
+    |-[0-9]+/[0-9]                                      # 1-1/2
+    |\s*[{_MINUS}+]\s*[0-9]*(?:\.[0-9]+)?i\b             # 3+4i
+    |\s*(?:\^|\*\*)\s*\{{?\s*[{_MINUS}+]?\s*(?:[a-su-z](?![a-zA-Z])|\\[cdt]?frac|\\pi)   # 2^x
     |[eE][.,][0-9]                                      # 1e.5
     """,
     re.VERBOSE,
 )
 """Continuations after digits that make them part of another number, or of none."""
-_DIVIDED = re.compile(r"\s*(?:/\s*[{(]|÷\s*[{(]?)\s*[0-9]")
+_DIVIDED = re.compile(r"\s*(?:/\s*[{(]|÷\s*[{(]?|/\s*[0-9]+\s*÷)\s*[0-9]")
 """A division after a number, whose quotient is another one: 1/(2), 8÷2÷2, but no date."""
 _AFTER_DENOMINATOR = re.compile(
-    r",[0-9]|[eE][0-9]|[ ]?[0-9]{3}(?![0-9])|\s*(?:\^|\*\*)|[ ][0-9]+/[0-9]"
+    r",[0-9]|[eE][0-9]|[ ]?[0-9]{3}(?![0-9])|\s*(?:\^|\*\*)|[ ][0-9]+/[0-9]|\s*(?:[π√∛∜]|\\pi\b)"
 )
 """Continuations after a denominator that make it another one: 1/1,000, 1/1e3."""
+_LATEX_NUMBER = rf"[{_MINUS}+]?(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+|[0-9]+)(?:\.[0-9]+)?"
 _FRACTION = re.compile(
-    rf"[ ]?\\[cdt]?frac\s*(?:\{{\s*(?P<over>[{_MINUS}+]?[0-9]+)\s*\}}\s*|(?P<over_digit>[0-9]))"
-    r"(?:\{\s*(?P<under>[0-9]+)\s*\}|(?P<under_digit>[0-9]))"
+    rf"[ ]?\\(?:[cdt]?frac|[sx]frac|nicefrac)\s*(?:\{{\s*(?P<over>{_LATEX_NUMBER})\s*\}}\s*|(?P<over_digit>[0-9])\s*)"
+    rf"(?:\{{\s*(?P<under>{_LATEX_NUMBER})\s*\}}|(?P<under_digit>[0-9]))"
+    rf"|[ ]?\{{\s*(?P<before_over>{_LATEX_NUMBER})\s*\\over\s*(?P<after_over>{_LATEX_NUMBER})\s*\}}"
 )
-_WITHIN_FRACTION = re.compile(r"\\[cdt]?frac\s*(?:\{[^{}]*\}\s*)?\{[^{}]*$")
-"""A fraction of LaTeX before digits that are in its numerator or its denominator."""
+_WITHIN_FRACTION = re.compile(
+    r"\\(?:[cdtsx]?frac|nicefrac|[dt]?binom)\s*(?:\{[^{}]*\}\s*)?(?:\{[^{}]*|[0-9])?$"
+)
+"""A fraction of LaTeX, or a binomial coefficient, before digits that are in its upper or its lower part."""
+_NAMES = "ln|log|lg|exp|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|sqrt"
+_FUNCTION = re.compile(
+    rf"(?:\\(?:{_NAMES})(?![a-z])\s*(?:_\s*\{{?\w*\}}?)?\s*(?:\\left)?|(?<![\w\\])(?:{_NAMES})\s*(?=[({{]))\s*[({{]?\s*[{_MINUS}+]?\s*$"
+    rf"|_\{{\s*$|(?<![A-Za-z])e\s*(?:\^|\*\*)\s*[{{(]?\s*[{_MINUS}+]?\s*$"
+)
+"""A function before digits that are its argument, or its base: \\ln 2, log(8), \\log_2 8."""
+_FACTOR = re.compile(
+    rf"\s*(?:\\times|\\cdot|[×·⋅])\s*[({{]?\s*(?:[{_MINUS}+]?\s*\.?[0-9]|\\)|\s*\*\s*[({{]?\s*[0-9]"
+    rf"|\s*\*?\s*(?:\\(?:{_NAMES})(?![a-z])|(?:{_NAMES})\()|\s*\\(?:choose|over)\b|i(?!\w)|\s(?:ln|log)\s*[0-9]"
+)
+"""A factor after a number, whose product is another one: 3\\cdot 4, 2 sqrt(3)."""
 _LATEX_GROUP = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\[,;:! ]|~)(?=[0-9]{3}(?![0-9]))")
 """Mark between thousands in LaTeX."""
+_BRACKET_SIZE = re.compile(r"\\(?:left|right|[bB]igg?[lr]?)(?=[()\[\]{}|])")
+_SUBSCRIPT = re.compile(r"(?<![A-Za-z0-9\\])([A-Za-z])_(?:[0-9]|\{[0-9]+\})(?=\s*(?:=|≈|\\approx))")
+"""A variable with an index, before its value: x_1 = 5."""
 _LATEX_POINT = re.compile(r"(?<=[0-9])\{([,.])\}(?=[0-9])")
 _ROOT = re.compile(r"(?:[√∛∜]|\\sqrt)\s*(?:\[[0-9]*\]?)?\s*[{(]?\s*$")
 """A root before digits: of which they are the radicand, or the degree."""
@@ -87,7 +119,7 @@ def first_number(text: str) -> Fraction | None:
     within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60; "10^3" is 1000; "1.000.000" and
     "1.000,5" are grouped by points, "1 000 000" by spaces; "3 million" is 3000000; "3½" is 3.5; "minus 5" is -5; digits may be of any script. None where digits
     have no certain meaning, or are a part of another number ("1,2345", "1.2.3", "2^2^3", "1e2.5", "0x10", "--5", "√16", "2π", "101₂",
-    "0.(3)").
+    "0.(3)"), or a factor ("3 \\cdot 4", "ln(2)").
     """
     # Each of the pattern's spaces would read a long run again from each of its places.
     match = _NUMBER.search(_LONG_SPACE.sub(r"\1", _in_plain_signs(text)))
@@ -124,10 +156,18 @@ def _is_part(match: re.Match[str]) -> bool:
         if (opened and after not in ("}", ")")) or match["digits"].endswith(".10"):
             return True  # 10^(1/2), and 5.10^3, whose point is a multiplication.
     before = text[: match.start("digits")][-80:]
-    if _ROOT.search(before) or _WITHIN_FRACTION.search(before):
+    if _ROOT.search(before) or _WITHIN_FRACTION.search(before) or _FUNCTION.search(before):
         return True
+    if re.search(rf"(?:{_CURRENCY})\s*$", before) and re.match(
+        r",[0-9]{1,2}(?![0-9,])|[mBbT](?!\w)", text[match.end("digits") :]
+    ):
+        return True  # $1,23 and $5m
+    if re.search(rf"(?:\||\\lvert)\s*[{_MINUS}]\s*$", before) and re.match(
+        r"\s*(?:\||\\rvert)", text[match.end() :]
+    ):
+        return True  # |-5|
     after = text[match.end("under") if match["under"] else match.end() :][:80]
-    if (_AFTER_DENOMINATOR if match["under"] else _DIVIDED).match(after):
+    if (_AFTER_DENOMINATOR if match["under"] else _DIVIDED).match(after) or _FACTOR.match(after):
         return True
     if match["dotted"] and re.match(r"0[0-9]*\.", match["dotted"]):
         return True
@@ -151,14 +191,31 @@ def _in_plain_signs(text: str) -> str:
         text = "".join(
             str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text
         ).translate(_PUNCTUATION | _INVISIBLE)
-    text = _LATEX_POINT.sub(".", _LATEX_GROUP.sub(",", text))
+    text = _LATEX_POINT.sub(".", _LATEX_GROUP.sub(",", _BRACKET_SIZE.sub("", text)))
+    text = _SUBSCRIPT.sub(r"\1", text.replace("\\div", "÷"))
     text = _MINUS_WORD.sub("-", _FRACTION.sub(_as_fraction, text))
     plain = _VULGAR.sub(lambda match: f" {unicodedata.normalize('NFKC', match[0])}", text)
     return _BEFORE_FRACTION.sub(r"\1 ", plain).replace("\u2044", "/")
 
 
 def _as_fraction(match: re.Match[str]) -> str:
-    return f" {match['over'] or match['over_digit']}/{match['under'] or match['under_digit']}"
+    """Return a fraction of LaTeX as integers, 3/4; unchanged where the sign before it would be a second one."""
+    over, under = (
+        Fraction(re.sub(f"[{_MINUS}]", "-", part.replace(",", "")))
+        if len(part) <= _LARGEST_EXPONENT
+        else None
+        for part in (
+            match["over"] or match["over_digit"] or match["before_over"],
+            match["under"] or match["under_digit"] or match["after_over"],
+        )
+    )
+    if over is None or not under:
+        return match[0]
+    value = over / under
+    before = match.string[: match.start()].rstrip()[-1:]
+    if value < 0 and (before in (*_MINUS,) or before.isdecimal()):
+        return match[0]
+    return f" {value.numerator}/{value.denominator}"
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:
