@@ -27,6 +27,7 @@ HELD_OUT = TASKS.replace(
     '("cyan", "mint", "rust", "sand", "wine", "jade", "coal", "snow")',
 )
 PLAYED = "--taskset held_out.py --max-tokens 8 --max-turns 1"
+ANSWER = {"role": "assistant", "content": "yes"}
 TRAIN = (
     "train m tasks.py --steps 6 --group 8 --tasks-per-step 8 --max-tokens 8 --max-turns 1 --lr 0.01 --held-out held_out.py "
     "--eval-every 3 --promote gate --json"
@@ -167,4 +168,42 @@ def test_a_candidate_that_is_removed_has_trained_too(hud, tmp_path, way):
     hud("models fork m --name c")
     hud(f"train c tasks.py {small}")
     refusal = hud(f"models promote m {checkpoints(hud, 'c')[-1]['name']} --from c {PLAYED}", 2)
+    assert "trained on" in refusal
+
+
+@pytest.mark.slow
+def test_conversations_of_a_file_that_have_prompts_of_held_out_tasks_are_trained_on(hud, tmp_path):
+    """They name no task, so nothing compared them with the tasks."""
+    hud(CREATE)
+    hud("models fork m --name a")
+    words = ("apple", "pear", "SAY  wine")
+    rows = [
+        {"messages": [{"role": "user", "content": text if " " in text else f"say {text}"}, ANSWER]}
+        for text in words
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hud("train a held_out.py --from rows.jsonl --epochs 1 --json --lr 0.001")
+    candidate = checkpoints(hud, "a")[-1]["name"]
+    refusal = hud(f"models promote m {candidate} --from a {PLAYED}", 2)
+    assert "1 of the 8 tasks are trained on, such as say(word='wine')" in refusal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["by reward", "from a file"])
+def test_an_export_that_is_added_again_has_trained_too(hud, tmp_path, way):
+    """It had no record of what its weights learned from."""
+    hud(CREATE)
+    small = "--steps 1 --group 4 --tasks-per-step 4 --max-tokens 8 --max-turns 1 --lr 0.01 --json"
+    if way == "by reward":
+        hud(f"train m held_out.py {small}")
+    else:
+        row = {"messages": [{"role": "user", "content": "say rust"}, ANSWER]}
+        (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+        hud("train m held_out.py --from rows.jsonl --epochs 1 --json --lr 0.001")
+    hud("models export m -o exported")
+    hud("models rm m --yes")
+    hud("models add exported --name n")
+    hud("models fork n --name c")
+    hud(f"train c tasks.py {small}")
+    refusal = hud(f"models promote n {checkpoints(hud, 'c')[-1]['name']} --from c {PLAYED}", 2)
     assert "trained on" in refusal

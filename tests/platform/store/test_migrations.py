@@ -18,7 +18,8 @@ from hud_platform.store.tables import LOCAL_TEAM
 AT = 1_760_000_000_000_000
 """A moment in microseconds since the epoch, as the store has it."""
 
-SHARED_LIMITS = ("run_reservations", "limit_levels")
+NEWEST = ("run_reservations", "limit_levels", "trained_prompts")
+"""Tables of the newest migrations."""
 """Tables of migration 0024."""
 
 
@@ -74,7 +75,7 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             "source_policies",
             "trained_runs",
             "rollout_snapshots",
-            *SHARED_LIMITS,
+            *NEWEST,
         ):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("ALTER TABLE runs_to_index DROP COLUMN queued_at"))
@@ -108,7 +109,7 @@ def test_jobs_of_recorded_training_runs_name_them(tmp_path):
         connection.execute(sa.text("ALTER TABLE checkpoints DROP COLUMN system_prompt"))
         connection.execute(sa.text("DROP TABLE comparisons"))
         connection.execute(sa.text("DROP TABLE trained_runs"))
-        for table in ("rollout_snapshots", *SHARED_LIMITS):
+        for table in ("rollout_snapshots", *NEWEST):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0017'"))
     store.close()
@@ -129,7 +130,7 @@ def test_runs_of_the_newest_training_passes_stay_trained_on(tmp_path):
             row = {"trace_id": trace, "step_id": step, "logprobs": b"", "step": 0}
             connection.execute(tables.trainer_logprobs.insert().values(model_id=model * 32, **row))
         connection.execute(sa.text("DROP TABLE trained_runs"))
-        for table in ("rollout_snapshots", *SHARED_LIMITS):
+        for table in ("rollout_snapshots", *NEWEST):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0020'"))
     store.close()
@@ -159,7 +160,7 @@ def test_servers_of_models_have_a_kind_and_candidates_stay_marked(tmp_path):
                     config={"training": "full", "vllm": servers if base is None else None},
                 )
             )
-        for table in SHARED_LIMITS:
+        for table in NEWEST:
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0022'"))
     store.close()

@@ -18,8 +18,8 @@ from hud_platform.access.audit_log import Action
 from hud_platform.dependencies import Audit, EnginePart, Models
 from hud_platform.models.checkpoint_tree import CheckpointLink, is_named
 from hud_platform.models.head_decision import HeadDecision
-from hud_platform.models.promotion import PROMOTION, Evidence, judge_recorded, record_of
-from hud_platform.models.records import CheckpointRecord, ModelRecord
+from hud_platform.models.promotion import Evidence, judge_recorded, record_of
+from hud_platform.models.records import PROMOTION, CheckpointRecord, ModelRecord
 from hud_platform.models.registry import Registry
 from hud_platform.serving.calls import MoveHead
 from hud_platform.serving.token_engine import EngineDownError

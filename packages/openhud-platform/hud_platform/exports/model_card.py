@@ -14,12 +14,13 @@ from hud.engine.model_files.named_models import NAMED_MODELS
 from hud.errors import HudError, NotFoundError
 from hud.eval.results.held_out_scores import Score, scores_of
 from hud_platform.gateway.chat_formats import format_of
+from hud_platform.models.card_values import CARD, card_value
+from hud_platform.models.lineage import LINEAGE, lineage_of
 from hud_platform.models.records import CheckpointRecord, ModelRecord
 from hud_platform.models.registry import Registry
 from hud_platform.models.weight_sources import is_hub_id
 from hud_platform.training.runs import TrainingRuns
 
-CARD = "README.md"
 _TAGS = {"hf": "transformers", "peft": "peft"}
 """Library of each form, as the hub names it; that of a file is the form's own name."""
 
@@ -35,6 +36,8 @@ class CardSubject:
     """None: the base weights."""
     runs: list[dict[str, Any]]
     """Training runs that led to the checkpoint, the oldest first."""
+    lineage: dict[str, str]
+    """Slugs of the models whose training is in its weights, by id."""
 
     @property
     def source(self) -> str:
@@ -48,7 +51,7 @@ class CardSubject:
     def licence(self) -> str | None:
         """Licence of the base, where it is recorded."""
         named = NAMED_MODELS.get(self.base.config.source or "")
-        return named.licence if named is not None else _card_value(self.base.folder, "license")
+        return named.licence if named is not None else card_value(self.base.folder, "license")
 
 
 def card_subject(registry: Registry, model: ModelRecord, checkpoint_id: str | None) -> CardSubject:
@@ -72,7 +75,9 @@ def card_subject(registry: Registry, model: ModelRecord, checkpoint_id: str | No
             node = None if node.parent_id is None else registry.tree.get(node.parent_id)
         except NotFoundError:
             break
-    return CardSubject(model, base, checkpoint, list(reversed(runs.values())))
+    return CardSubject(
+        model, base, checkpoint, list(reversed(runs.values())), lineage_of(registry, model)
+    )
 
 
 def write_card(
@@ -117,6 +122,7 @@ def _front_matter(subject: CardSubject, form: str) -> Iterator[str]:
         "library_name": _TAGS.get(form, form),
         "pipeline_tag": "text-generation",
         "tags": ["openhud"],
+        LINEAGE: subject.lineage,
     }
     yield "---"
     yield from (f"{name}: {json.dumps(value)}" for name, value in values.items())
@@ -240,20 +246,3 @@ def _base_place(subject: CardSubject) -> str:
 
 def _linked(source: str) -> str:
     return f"[{source}](https://huggingface.co/{source})" if is_hub_id(source) else f"`{source}`"
-
-
-def _card_value(folder: Path, name: str) -> str | None:
-    """Return a value of one line from the metadata of a folder's own card."""
-    try:
-        lines = (folder / CARD).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return None
-    if lines[:1] != ["---"]:
-        return None
-    for line in lines[1:]:
-        if line.strip() == "---":
-            return None
-        key, _, value = line.partition(":")
-        if key.strip() == name and value.strip():
-            return value.strip().strip("'\"")
-    return None

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from hud.errors import ConflictError, UsageError
 from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.eval.results.promotion_gate import Decision, Gate, decide
-from hud_platform.models.records import BASE, CheckpointRecord, ModelRecord
+from hud_platform.models.lineage import lineage_of
+from hud_platform.models.records import BASE, PROMOTION, CheckpointRecord, ModelRecord
 from hud_platform.store import records, tables
 from hud_platform.store.checkpoint_rewards import ended_runs
 from hud_platform.store.job_runs import job_runs, summary
@@ -22,13 +23,12 @@ from hud_platform.store.job_status import has_ended
 from hud_platform.store.outcomes import job_rules
 from hud_platform.store.served_runs import is_served
 from hud_platform.store.task_labels import task_labels
+from hud_platform.store.trained_prompts import prompts_trained_on
 from hud_platform.store.trained_tasks import trained_on
 
 if TYPE_CHECKING:
     from hud_platform.models.registry import Registry
 
-PROMOTION = "promotion"
-"""Key of a checkpoint's metrics: the record of its promotion."""
 _Played = tuple[str, str | None]
 """Model slug and checkpoint of the weights that played a job; None: the base weights."""
 
@@ -118,7 +118,7 @@ def record_of(
             "model": source.slug,
             "checkpoint": node.id,
             # Models that are deleted have trained, too.
-            "lineage": _lineage(registry, source),
+            "lineage": lineage_of(registry, source),
         },
     }
 
@@ -243,28 +243,6 @@ def _trained(
     registry: Registry, model: ModelRecord, source: ModelRecord, trace_ids: Collection[str]
 ) -> set[str]:
     """Return the slugs of runs whose tasks were trained on by the models from which the weights of these come."""
-    lineage = _lineage(registry, source, model)
-    return trained_on(
-        registry.store, model.team_id, lineage.values(), trace_ids, model_ids=lineage.keys()
-    )
-
-
-def _lineage(registry: Registry, *models: ModelRecord) -> dict[str, str]:
-    """Return the slugs of models, of those that they are forks of, and of those whose checkpoints became theirs, by id."""
-    by_id = {record.id: record for record in registry.models()}
-    by_slug = {record.slug: record for record in by_id.values()}
-    slugs: dict[str, str] = {}
-    ahead: list[ModelRecord | None] = list(models)
-    while ahead:
-        record = ahead.pop()
-        if record is None or record.id in slugs:
-            continue
-        slugs[record.id] = record.slug
-        ahead.append(by_id.get(record.base_model_id or ""))
-        for node in registry.tree.nodes(record):
-            if (promoted := node.metrics.get(PROMOTION)) is not None:
-                origin = promoted["from"]
-                ahead.append(by_slug.get(origin["model"]))
-                deleted = origin.get("lineage") or {origin["model"]: origin["model"]}
-                slugs |= {key: slug for key, slug in deleted.items() if key not in by_id}
-    return slugs
+    store, team, lineage = registry.store, model.team_id, lineage_of(registry, source, model)
+    by_task = trained_on(store, team, lineage.values(), trace_ids, model_ids=lineage.keys())
+    return by_task | prompts_trained_on(store, team, lineage.keys(), trace_ids)

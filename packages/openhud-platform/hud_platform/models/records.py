@@ -21,6 +21,8 @@ OF_A_FORK = BESIDE_TRAINING | {"candidate"}
 """Settings that a fork sets without changing how it is trained."""
 FOLDER = "hf"
 """Form of an export: a complete Hugging Face folder."""
+PROMOTION = "promotion"
+"""Key of a checkpoint's metrics: the record of its promotion."""
 BASE = "base"
 """Name of the base weights where a checkpoint is expected."""
 
@@ -124,6 +126,8 @@ class ModelConfig(BaseModel, extra="forbid"):
     """For a fork: the checkpoint of another model from which it was forked."""
     source: str | None = None
     """Origin of the weights: a folder, a hub id, or a preset."""
+    lineage: dict[str, str] = Field(default_factory=dict)
+    """For an added export of OpenHUD: slugs of the models whose training is in its weights, by id."""
     provider: ProviderConfig | None = None
     """Endpoint of a model without weights on this platform."""
     backend: BackendConfig | None = None

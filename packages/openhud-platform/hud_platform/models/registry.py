@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -29,6 +30,7 @@ from hud.eval.tasksets.suggestions import did_you_mean
 from hud.trace import new_id, plain
 from hud_platform.access.secrets import Secrets
 from hud_platform.models.checkpoint_tree import CLIENT_NAMES, Tree, is_named
+from hud_platform.models.lineage import exported_lineage
 from hud_platform.models.model_lease import Leases
 from hud_platform.models.records import (
     OF_A_FORK,
@@ -219,6 +221,7 @@ class Registry:
             form.convert(file, folder, dtype=dtype)
             check_folder(folder)
             settings = _of_source(source, config, folder)
+            settings = settings.model_copy(update={"lineage": exported_lineage(file.parent)})
             return self._insert(model_id, name, folder, kind="added", config=settings)
         except BaseException:
             shutil.rmtree(folder.parent, ignore_errors=True)
@@ -460,7 +463,8 @@ def _of_source(source: str, config: ModelConfig | None, folder: Path) -> ModelCo
     A CPU that is slower in bfloat16 computes it in float32 (`computing_type`); optimizers keep float32 masters.
     """
     config = config or ModelConfig()
-    update: dict[str, str | None] = {"source": source, "origin_checkpoint": None}
+    update: dict[str, Any] = {"source": source, "origin_checkpoint": None}
+    update["lineage"] = exported_lineage(folder)
     stored = DecoderConfig.from_folder(folder).dtype
     if "dtype" not in config.model_fields_set and stored == "bfloat16":
         update["dtype"] = stored

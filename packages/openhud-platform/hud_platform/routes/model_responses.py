@@ -11,9 +11,8 @@ from hud.engine.foreign.verdicts import recorded_verdict
 from hud.errors import HudError
 from hud.trace import dashed
 from hud_platform.gateway.chat_formats import format_of
-from hud_platform.models.promotion import PROMOTION
 from hud_platform.models.provider_models import sdk_agent_type
-from hud_platform.models.records import CheckpointRecord, ModelRecord
+from hud_platform.models.records import PROMOTION, CheckpointRecord, ModelRecord
 
 
 def shown_model(model: ModelRecord) -> dict[str, Any]:

@@ -15,13 +15,12 @@ from hud_platform.access.audit_log import Action
 from hud_platform.dependencies import TRAIN, Audit, EnginePart, LedgerPart, Models, StrictBody, Who
 from hud_platform.models.head_decision import HeadDecision
 from hud_platform.models.promotion import (
-    PROMOTION,
     Evidence,
     find_candidate,
     judge,
     record_of,
 )
-from hud_platform.models.records import CheckpointRecord, ModelRecord
+from hud_platform.models.records import PROMOTION, CheckpointRecord, ModelRecord
 from hud_platform.serving.calls import MoveHead
 
 router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=TRAIN)

@@ -27,7 +27,7 @@ _log = logging.getLogger("hud.platform")
 
 AWAY = "The platform's database does not answer now; try again in a moment."
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0024"
+HEAD = "0025"
 """Newest migration; a test compares it with the folder."""
 BUSY_SECONDS = 30
 CHECKPOINT_PAGES = 4_000

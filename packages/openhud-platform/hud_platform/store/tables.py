@@ -285,6 +285,14 @@ trained_runs = sa.Table(
     sa.Column("trace_id", sa.String(32), primary_key=True, index=True),
 )
 
+trained_prompts = sa.Table(
+    "trained_prompts",
+    metadata,
+    # Digests of the prompts that a model was trained on without a recorded task: see `prompt_digests`.
+    sa.Column("model_id", sa.String(32), primary_key=True),
+    sa.Column("digest", sa.BigInteger, primary_key=True, autoincrement=False),
+)
+
 models = sa.Table(
     "models",
     metadata,

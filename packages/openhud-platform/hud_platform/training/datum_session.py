@@ -25,6 +25,7 @@ from hud.learning.losses.action_tokens import ActionTokens
 from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.losses.formulas import compute_loss
 from hud.learning.losses.sequence_ratio import sequence_ratio_weights
+from hud_platform.training.trained_texts import digests_of_datums
 
 if TYPE_CHECKING:
     from hud.client.contributor import Contributor
@@ -62,6 +63,7 @@ def datum_pass(session: Session, body: DatumPassRequest, client: Contributor) ->
         metrics = {"loss:sum": measured["loss:sum"], "tokens:sum": measured["tokens:sum"]}
         metrics |= _gap(datums, logprobs, loss)
         total.add(metrics, datums, len(body.datums), body.loss_fn)
+        total.prompts = digests_of_datums(session.trained.serving.policy.chat.tokenizer, datums)
     return _result(counts, logprobs, metrics)
 
 

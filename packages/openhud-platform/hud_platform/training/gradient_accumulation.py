@@ -32,6 +32,8 @@ class Accumulated:
     datums: int = 0
     tokens: int = 0
     loss_fn: str | None = None
+    prompts: set[int] = field(default_factory=set)
+    """Digests of the texts that were trained on without a recorded task (`hud_platform.store.prompt_digests`)."""
     _rewards: list[float] = field(default_factory=list)
     _trained: list[float] = field(default_factory=list)
 
@@ -54,6 +56,7 @@ class Accumulated:
         self.datums += other.datums
         self.tokens += other.tokens
         self.loss_fn = other.loss_fn or self.loss_fn
+        self.prompts |= other.prompts
         self._rewards += other._rewards
         self._trained += other._trained
 

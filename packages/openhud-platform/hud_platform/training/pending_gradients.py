@@ -6,6 +6,7 @@ them if this one crashes. Used on the session's thread.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hud.errors import ConflictError
@@ -51,6 +52,11 @@ class PendingGradient:
         total.extend(self._unsaved)
         total.extend(self._gradient)
         return total
+
+    @property
+    def prompts(self) -> set[int]:
+        """Digests of the texts in the gradient."""
+        return self._gradient.prompts
 
     @property
     def unsaved(self) -> Accumulated:
@@ -119,7 +125,7 @@ class PendingGradient:
             # The note in the lease refers to the previous head and has no effect from now on.
             self._unsaved, self._noted = Accumulated(), None
         else:
-            self._unsaved.extend(self._gradient)
+            self._unsaved.extend(replace(self._gradient, prompts=set()))
         self.client, self._gradient = None, Accumulated()
 
     def saved(self) -> None:

@@ -44,6 +44,7 @@ from hud.trace import new_id, with_system_prompt
 from hud_platform.leases.session_lease import SessionLease
 from hud_platform.models.checkpoint_tree import REQUEST
 from hud_platform.models.records import ModelRecord
+from hud_platform.store.trained_prompts import record_prompts
 from hud_platform.store.trainer_logprobs import PassWeights
 from hud_platform.training import datum_session, teacher_hints
 from hud_platform.training.gradient_accumulation import (
@@ -62,6 +63,7 @@ from hud_platform.training.served_teacher import ServedTeacher
 from hud_platform.training.supervised_rendering import render_conversation
 from hud_platform.training.teachers import Teacher
 from hud_platform.training.trained_model import TrainedModel, step_result
+from hud_platform.training.trained_texts import digests_without_task
 from hud_platform.training.unsaved_steps import UnsavedSteps
 from hud_platform.training.verdicts import check_rates, verdicts
 
@@ -92,7 +94,8 @@ class Session:
         self.closed = False
         self.lease = SessionLease(model.slug)
         self._thread = thread
-        self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
+        self._forwards: OrderedDict[str, tuple[list[Datum], int, set[int]]] = OrderedDict()
+        """Datums of each forward pass, the number of their runs, and the digests of their texts."""
         self._responses = IdempotentResponses()
         self._teachers: dict[tuple[str, str | None], Teacher | ServedTeacher] = {}
         lost = self.registry.leases.acquire(model.id, model.slug)
@@ -263,6 +266,7 @@ class Session:
             else:
                 metrics |= {"loss:sum": 0.0}
             total.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
+            total.prompts = self._prompts(payloads, batch.datums)
             measured = [payload.reward for payload in payloads if measures_policy(payload.failure)]
             total.add_rewards(measured)
         return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
@@ -289,7 +293,8 @@ class Session:
         forward_id = new_id()
         while len(self._forwards) >= MOST_FORWARDS:
             self._forwards.popitem(last=False)
-        self._forwards[forward_id] = (batch.datums, batch.num_traces)
+        prompts = self._prompts(payloads, batch.datums)
+        self._forwards[forward_id] = (batch.datums, batch.num_traces, prompts)
         data = [as_tensors(*pair) for pair in zip(batch.datums, logprobs, strict=True)]
         return ForwardResult(forward_id=forward_id, data=data)
 
@@ -301,11 +306,12 @@ class Session:
                 f"There is no forward pass {body.forward_id!r} of {self.slug!r} any more: it was used, the weights have "
                 f"changed since, or {MOST_FORWARDS} later ones replaced it. Call forward again."
             )
-        datums, traces = forward
+        datums, traces, prompts = forward
         with self.accumulating(client) as total:
             metrics = {**self.trained.trainer.backward(datums, body.weights), **body.metrics}
             del self._forwards[body.forward_id]
             total.add(metrics, datums, traces, "custom")
+            total.prompts = prompts
             total.add_rewards(list({datum.traj_idx: datum.reward for datum in datums}.values()))
         return ForwardBackwardResult(metrics=metrics, num_datums=len(datums))
 
@@ -370,6 +376,8 @@ class Session:
                 "forward_backward first, with a batch in which the rewards of some group differ."
             )
         self.registry.leases.acquire(self.model_id, self.slug)
+        # Before the step, so that a crash after it leaves no trained prompt unrecorded.
+        record_prompts(self.store, self.model_id, self.pending.prompts)
         try:
             made = self.trained.apply(body, self.pending.total)
         except BaseException:
@@ -394,6 +402,11 @@ class Session:
         weights = PassWeights(self.model_id, self.trained.step, checkpoint)
         team = self.model.team_id
         self._thread.submit(record_computed, self.store, team, weights, payloads, datums, logprobs)
+
+    def _prompts(self, payloads: Sequence[TrajectoryPayload], datums: Sequence[Datum]) -> set[int]:
+        """Return the digests of the texts of datums whose task no recorded run names."""
+        tokenizer = self.trained.serving.policy.chat.tokenizer
+        return digests_without_task(self.store, self.model.team_id, tokenizer, payloads, datums)
 
     def begin_pass(self, client: Contributor) -> None:
         """Begin a pass: renew the lease, and notify a client whose gradient was lost."""
