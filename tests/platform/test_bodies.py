@@ -7,6 +7,7 @@ import zlib
 import httpx
 import pytest
 
+from hud import exact_json
 from hud.trace import new_id
 from hud_dashboard.pages import ROUTERS
 from hud_platform import routes
@@ -209,7 +210,7 @@ async def test_half_a_surrogate_pair_is_refused_by_every_route(api, body):
 @pytest.mark.parametrize("path", ["/v2/projects", "/v1/chat/completions", "/api/v1/asample"])
 async def test_json_of_many_lists_is_refused_before_it_is_parsed(api, path):
     """Each list of two bytes takes 64 bytes of memory."""
-    body = b'{"model":[' + b"[]," * bodies.MOST_CONTAINERS + b"1]}"
+    body = b'{"model":[' + b"[]," * exact_json.MOST_CONTAINERS + b"1]}"
     kind = {"content-type": "application/json"}
     answer = await api.post(path, content=body, headers=kind)
     assert answer.status_code == 400
@@ -250,7 +251,10 @@ async def test_a_step_in_text_that_is_nested_too_deep_is_kept_as_a_span(api, dep
 
 @pytest.mark.parametrize("span", [b"{}", b'{"a":[[],[],[],[],[],[],[],[],[],[]]}'])
 async def test_an_upload_of_many_spans_is_refused(api, span):
-    trace, count = new_id(), bodies.MOST_CONTAINERS // span.count(b"[") if b"[" in span else 60_000
+    trace, count = (
+        new_id(),
+        exact_json.MOST_CONTAINERS // span.count(b"[") if b"[" in span else 60_000,
+    )
     body = b'{"telemetry":[' + (span + b",") * count + b"{}]}"
     packed = {"content-encoding": "gzip"}
     path = f"/trace/{trace}/telemetry-upload"

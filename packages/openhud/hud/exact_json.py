@@ -38,6 +38,7 @@ __all__ = [
     "JSONEncodeError",
     "NestedTooDeepError",
     "dumps",
+    "has_many_containers",
     "has_unreadable_integer",
     "is_nested_deep",
     "loads",
@@ -52,6 +53,8 @@ MOST_DIGITS = 4_300
 _UNREADABLE = b"0" * (MOST_DIGITS + 1)
 MOST_LEVELS = 230
 """Nesting of the deepest document that a store takes: answers wrap it, and have at most 254 levels."""
+MOST_CONTAINERS = 2_000_000
+"""Maximum number of lists and objects of a document, those in its texts included: parsed, each takes up to 80 times its bytes."""
 _STRINGS = re.compile(rb'"[^"]*+"')
 _LISTS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
@@ -128,6 +131,11 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         raise ValueError(digits)
     return number
+
+
+def has_many_containers(document: bytes) -> bool:
+    """Return True for a document that would take much more memory than its bytes."""
+    return document.count(b"[") + document.count(b"{") > MOST_CONTAINERS
 
 
 def is_nested_deep(document: bytes) -> bool:

@@ -71,3 +71,13 @@ def test_an_integer_that_no_reader_accepts_is_recorded_as_its_hexadecimal_text(n
 def test_long_digits_in_a_text_are_no_integer(text):
     step = AgentStep(content=text, extra={"longest": 10**4200})
     assert parse_step(exact_json.loads(encode_step(step))) == step
+
+
+@pytest.mark.parametrize("levels", [exact_json.MOST_LEVELS + 1, 240, 252])
+def test_what_is_nested_too_deep_for_a_store_is_cut_off(levels):
+    nested: list = []
+    for _ in range(levels):
+        nested = [nested]
+    step = Step(source="user", extra={"a": nested})
+    for written in (encode_json({"a": nested}), encode_step(step)):
+        assert not exact_json.is_nested_deep(written)

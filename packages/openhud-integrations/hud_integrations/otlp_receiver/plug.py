@@ -11,7 +11,7 @@ from hud import exact_json
 from hud.errors import UsageError
 from hud_integrations.otlp_receiver.received_spans import receive_spans
 from hud_integrations.otlp_receiver.spans import spans_of_json, spans_of_protobuf
-from hud_platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP, has_many_containers
+from hud_platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP
 from hud_platform.dependencies import RUN, StorePart, Team, part
 from hud_platform.plugs.route_plugs import RoutePlug
 from hud_platform.routes.telemetry import unpacked_body
@@ -46,7 +46,7 @@ async def receive_traces(
 
 
 def _receive(store: Store, team: str, kind: str, body: bytes) -> None:
-    if kind == JSON and has_many_containers(body):
+    if kind == JSON and exact_json.has_many_containers(body):
         raise UsageError(MANY_CONTAINERS)
     if kind == JSON and exact_json.is_nested_deep(body):
         raise UsageError(NESTED_DEEP)

@@ -25,9 +25,6 @@ TOGETHER = 1 << 30
 TOGETHER_OF_TEAM = 512 << 20
 """Maximum total size of all bodies in memory, in bytes, and of those of one team; a single body may always reach its own limit."""
 
-MOST_CONTAINERS = 2_000_000
-"""Maximum number of lists and objects in JSON, those in its texts included: parsed, each takes up to 80 times its bytes."""
-
 NO_TEXT = "A value of this request holds half of a surrogate pair, which is not a character."
 
 _STREAMED_BELOW = "/uploads/"
@@ -137,8 +134,8 @@ class _Held:
         inference = is_inference(scope["path"])
         if (
             (_is_json(scope) or inference)
-            and len(self.body) > MOST_CONTAINERS
-            and await asyncio.to_thread(has_many_containers, self.body)
+            and len(self.body) > exact_json.MOST_CONTAINERS
+            and await asyncio.to_thread(exact_json.has_many_containers, self.body)
         ):
             return 400, MANY_CONTAINERS, {}
         if _is_json(scope) and not inference:
@@ -163,17 +160,10 @@ class _Held:
         return replayed
 
 
-MANY_CONTAINERS = (
-    f"The body holds more than {MOST_CONTAINERS:,} lists and objects. Send it in several requests."
-)
+MANY_CONTAINERS = f"The body holds more than {exact_json.MOST_CONTAINERS:,} lists and objects. Send it in several requests."
 
 
 NESTED_DEEP = f"The body is nested more than {exact_json.MOST_LEVELS} levels deep."
-
-
-def has_many_containers(body: bytes) -> bool:
-    """Return True for JSON that would take much more memory than its bytes."""
-    return body.count(b"[") + body.count(b"{") > MOST_CONTAINERS
 
 
 def depth_problem(body: bytes) -> str | None:

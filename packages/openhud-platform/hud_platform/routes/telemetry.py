@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from hud import exact_json
 from hud.errors import UsageError
 from hud.trace import trace_id_of
-from hud_platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP, has_many_containers
+from hud_platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP
 from hud_platform.dependencies import RUN, StorePart, Team, part
 from hud_platform.process.metrics import Metrics
 from hud_platform.store import Store
@@ -103,7 +103,7 @@ def _store(store: Store, team: str, trace_id: str, body: bytes) -> tuple[int, in
 
 
 def _spans(body: bytes) -> list[dict[str, Any]]:
-    if has_many_containers(body):
+    if exact_json.has_many_containers(body):
         raise UsageError(MANY_CONTAINERS)
     if exact_json.is_nested_deep(body):
         raise UsageError(NESTED_DEEP)

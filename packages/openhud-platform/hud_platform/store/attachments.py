@@ -16,12 +16,18 @@ _MARK = "hud.blob"
 
 
 def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
-    """Return a step's JSON with every large attachment replaced by the name of its blob."""
-    if len(payload) < LARGE_CHARACTERS or b'"data"' not in payload:
+    """Return a step's JSON with every large attachment replaced by the name of its blob.
+
+    Names that a client wrote itself are removed: a short step would name one blob many times, and be read as many copies.
+    """
+    named = has_attachments(payload)
+    if not named and (len(payload) < LARGE_CHARACTERS or b'"data"' not in payload):
         return payload
     step = exact_json.loads(payload)
     detached = False
     for block in _objects(step):
+        if named and block.pop(_MARK, None) is not None:
+            detached = True
         data = block.get("data")
         if isinstance(data, str) and len(data) >= LARGE_CHARACTERS and data.isascii():
             block[_MARK] = store_attachment(blobs, team, data)
@@ -39,16 +45,19 @@ def store_attachment(blobs: Blobs, team: str, data: str) -> str:
     return key
 
 
-def attach(blobs: Blobs, team: str, step: Any) -> None:
-    """Restore the attachments of a team's step, in place; an attachment with a missing blob stays empty."""
+def attach(blobs: Blobs, team: str, step: Any) -> int:
+    """Restore the attachments of a team's step, in place; return their characters. One with a missing blob stays empty."""
+    size = 0
     for block in _objects(step):
         name = block.pop(_MARK, None)
-        # A client may have written such a name itself: names resolve only within its team.
+        # Earlier releases kept names that a client wrote itself: names resolve only within its team.
         if isinstance(name, str) and name.startswith(f"{team}/attachments/"):
             try:
                 block["data"] = blobs.get(name).decode("ascii")
             except NotFoundError:
                 block["data"] = ""
+            size += len(block["data"])
+    return size
 
 
 def has_attachments(payload: bytes) -> bool:

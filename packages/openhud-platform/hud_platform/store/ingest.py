@@ -182,6 +182,8 @@ class Batch:
 
     def _add(self, event: Event) -> None:
         kind, identifier, step, payload = event
+        if exact_json.has_many_containers(payload) or exact_json.is_nested_deep(payload):
+            raise ValueError("too many lists and objects, or nested too deep")
         if kind == b"S":
             if not isinstance(exact_json.loads(payload), dict):
                 raise TypeError("a step cannot be other than an object")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -26,6 +27,13 @@ from hud_platform.store.run_calls import unrecorded_steps
 _JOB = ("id", "team_id", "name", "purpose", "taskset_id", "group_size")
 _SUMS = ("runs", "graded", "failed", "reward", "low", "high", "completion_tokens")
 """Sums over a job's runs that its record shows."""
+MOST_BYTES = 256 << 20
+"""Size of the largest trace, or page of spans, that is read whole: steps with their attachments, and token ids."""
+PART_BYTES = 16 << 20
+"""Stored size of the traces that are in memory together."""
+_TOKENS = ("prompt", "output", "logprobs")
+_ID_BYTES = 8
+"""Memory of a token id in a prompt: prompts of one conversation share their ids."""
 
 
 def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
@@ -122,23 +130,63 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
 def steps_of_traces(
     store: Store, team: str, trace_ids: Sequence[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the steps of each trace: see `trace_steps`. At most `IDS_AT_ONCE` traces."""
-    steps, samples, passes = tables.steps, tables.samples, tables.run_passes
-    payloads, drawn = (_by_trace(store, table, trace_ids) for table in (steps, samples))
+    """Yield the steps of each trace: see `trace_steps`. At most `IDS_AT_ONCE` traces.
+
+    Raises `UsageError` for a trace that is larger than `MOST_BYTES`.
+    """
+    passes = tables.run_passes
     of_passes = sa.select(passes.c.trace_id).where(passes.c.trace_id.in_(trace_ids))
     passed = set(store.values(of_passes))
+    for part in _small_parts(store, trace_ids):
+        payloads, drawn = (
+            _by_trace(store, table, part) for table in (tables.steps, tables.samples)
+        )
+        for trace_id in part:
+            by_step = dict(_whole_samples(drawn.pop(trace_id, ())))
+            recorded = []
+            size = 0
+            for row in payloads.pop(trace_id, ()):
+                step: dict[str, Any] = exact_json.loads(row.payload)
+                size += len(row.payload)
+                if has_attachments(row.payload):
+                    size += attach(store.blobs, team, step)
+                    if size > MOST_BYTES:
+                        raise _too_large(trace_id)
+                if row.step_id in by_step:
+                    sample = _without_blobs(by_step[row.step_id])
+                    step["sample"] = {**step.get("sample", {}), **sample}
+                recorded.append(step)
+            unrecorded = unrecorded_steps(store, trace_id, recorded) if trace_id in passed else []
+            yield [*recorded, *unrecorded]
+
+
+def _small_parts(store: Store, trace_ids: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the traces in order, some whose rows have at most `PART_BYTES` together, or one. Raises as `steps_of_traces`."""
+    sizes: Counter[str] = Counter()
+    for table, names in ((tables.steps, ("payload",)), (tables.samples, _TOKENS)):
+        length = sum((sa.func.length(table.c[name]) for name in names), sa.literal(0))
+        query = sa.select(table.c.trace_id, sa.func.sum(length)).group_by(table.c.trace_id)
+        for trace_id, size in store.rows(query.where(table.c.trace_id.in_(trace_ids))):
+            sizes[trace_id] += int(size)
+    part: list[str] = []
+    together = 0
     for trace_id in trace_ids:
-        by_step = dict(_whole_samples(drawn.get(trace_id, ())))
-        recorded = []
-        for row in payloads.get(trace_id, ()):
-            step: dict[str, Any] = exact_json.loads(row.payload)
-            if has_attachments(row.payload):
-                attach(store.blobs, team, step)
-            if row.step_id in by_step:
-                step["sample"] = {**step.get("sample", {}), **_without_blobs(by_step[row.step_id])}
-            recorded.append(step)
-        unrecorded = unrecorded_steps(store, trace_id, recorded) if trace_id in passed else []
-        yield [*recorded, *unrecorded]
+        if part and together + sizes[trace_id] > PART_BYTES:
+            yield part
+            part, together = [], 0
+        if sizes[trace_id] > MOST_BYTES:
+            raise _too_large(trace_id)
+        part.append(trace_id)
+        together += sizes[trace_id]
+    if part:
+        yield part
+
+
+def _too_large(trace_id: str) -> UsageError:
+    return UsageError(
+        f"The trace {trace_id} has more than {MOST_BYTES >> 20} MiB with its attachments and the token ids of its prompts, and is "
+        f"not read whole. Its steps one after the other: GET /trace/{trace_id}/raw.json"
+    )
 
 
 def _by_trace(store: Store, table: sa.Table, trace_ids: Sequence[str]) -> dict[str, list[Any]]:
@@ -197,24 +245,35 @@ def trace_spans(
     spans = tables.spans
     query = sa.select(spans.c.span).where(spans.c.trace_id == trace_id)
     rows, total = store.page(query.order_by(spans.c.started_at, spans.c.span_id), limit, offset)
-    items = []
+    items, size = [], 0
     for (payload,) in rows:
         items.append(exact_json.loads(payload))
+        size += len(payload)
         if has_attachments(payload):
-            attach(store.blobs, team, items[-1])
+            size += attach(store.blobs, team, items[-1])
+        if size > MOST_BYTES and len(items) > 1:
+            raise UsageError(
+                f"These spans have more than {MOST_BYTES >> 20} MiB together; ask for fewer than {len(items)} at a time (limit)."
+            )
     return items, total
 
 
 def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each step's sample with its full prompt."""
+    """Yield the samples of steps with known prompts, each with its full prompt. Raises `UsageError` where they have more than `MOST_BYTES` together."""
     so_far: dict[int, tuple[list[int], list[dict[str, Any]]]] = {}
+    size = 0
     for row in rows:
         prompt = unpack_ids(row.prompt)
         pictures = [] if row.pictures is None else exact_json.loads(row.pictures)
         if row.extends is not None:
+            if row.extends not in so_far:
+                continue  # The step that it extends is not recorded: its prompt is not known.
             prompt = so_far[row.extends][0] + prompt
             pictures = so_far[row.extends][1] + pictures
         output = unpack_ids(row.output)
+        size += _ID_BYTES * (len(prompt) + len(output))
+        if size > MOST_BYTES:
+            raise _too_large(row.trace_id)
         so_far[row.step_id] = prompt + output, pictures
         yield (
             row.step_id,

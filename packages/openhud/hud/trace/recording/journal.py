@@ -61,11 +61,17 @@ _TOKENS = {
 
 
 def encode_json(value: Any) -> bytes:
-    """Return plain data as JSON. Never fails: a value without a JSON form becomes a text, a too long integer hexadecimal."""
+    """Return plain data as JSON. Never fails: a value without a JSON form becomes a text, a too long integer hexadecimal.
+
+    What is nested too deep for a store is cut off.
+    """
     try:
-        return exact_json.dumps(value, default=as_text, option=_OPTIONS)
+        written = exact_json.dumps(value, default=as_text, option=_OPTIONS)
     except exact_json.JSONEncodeError:
+        written = b""
+    if not written or exact_json.is_nested_deep(written):
         return exact_json.dumps(jsonable(value), option=_OPTIONS)
+    return written
 
 
 def encode_step(step: Step) -> bytes:
@@ -81,7 +87,7 @@ def encode_step(step: Step) -> bytes:
             step, exclude_none=True, exclude=exclude, fallback=as_text
         )
         # pydantic writes integers of any length; no reader accepts them.
-        if not exact_json.has_unreadable_integer(written):
+        if not (exact_json.has_unreadable_integer(written) or exact_json.is_nested_deep(written)):
             return written
     except PydanticSerializationError:
         pass
