@@ -3,7 +3,7 @@
 import pytest
 
 from hud.inference.dialects import server_sent_events
-from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of
+from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of, events_in
 
 
 async def read(body, size):
@@ -18,6 +18,14 @@ async def read(body, size):
 async def test_pieces_of_any_size_are_the_same_events(size):
     body = b": note\n\ndata: a\ndata:b\r\n\r\nevent: x\ndata: c d\n\ndata: last"
     assert await read(body, size) == [b"a\nb", b"c d", b"last"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+async def test_lines_end_as_the_specification_says(end, size):
+    body = b"event: x\ndata: a\ndata: b\n\n: note\n\ndata: {}\n\n".replace(b"\n", end)
+    assert await read(body, size) == [b"a\nb", b"{}"]
+    assert events_in(body.replace(b" a", b" {").replace(b" b", b" }")) == [{}, {}]
 
 
 @pytest.mark.parametrize("size", [1, 1000])

@@ -1,9 +1,11 @@
 """Providers that fail, or answer against their documentation: a failure is an error in every client's dialect."""
 
 import asyncio
+import gzip
 import json
 import socket
 import threading
+import zlib
 
 import httpx
 import pytest
@@ -23,11 +25,13 @@ class StandIn:
     """A provider that sends one body to every request."""
 
     def __init__(self):
-        self.body, self.kind, self.status = b"", EVENTS, 200
+        self.body, self.kind, self.status, self.encoding = b"", EVENTS, 200, ""
 
     async def __call__(self, scope, receive, send):
         await body_of(receive)
         headers = [(b"content-type", self.kind.encode())]
+        if self.encoding:
+            headers.append((b"content-encoding", self.encoding.encode()))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 
@@ -355,3 +359,54 @@ def test_a_call_of_gemini_in_snake_case_is_a_call(url, provider, client, stream)
     assert status == 200, text
     assert "at_once" in text
     assert "error" not in text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("client", ["chat", "messages"])
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
+def test_an_answer_that_is_packed_unasked_is_read(
+    url, provider, monkeypatch, encoding, pack, client, stream
+):
+    monkeypatch.setattr(provider, "encoding", encoding)
+    provider.kind = EVENTS
+    provider.body = pack(sse(chunk({"content": "packed"}), chunk({}, "stop")) + b"data: [DONE]\n\n")
+    status, text = ask(url, "openai", client, stream)
+    assert (status, "packed" in text) == (200, True)
+
+
+@pytest.mark.parametrize("client", ["chat", "messages"])
+@pytest.mark.parametrize("encoding", ["gzip", "nothing-known"])
+def test_an_answer_that_cannot_be_unpacked_is_the_providers_failure(
+    url, provider, monkeypatch, encoding, client
+):
+    monkeypatch.setattr(provider, "encoding", encoding)
+    provider.kind, provider.body = EVENTS, b"\x1f\x8b\x08 and no more"
+    try:
+        status, text = ask(url, "openai", client, False)
+    except httpx.RemoteProtocolError:
+        return  # The answer had begun.
+    assert status == 502, text
+
+
+@pytest.mark.parametrize("client", ["chat", "messages"])
+def test_a_change_of_the_protocol_is_no_answer(url, client):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config = {"url": f"http://127.0.0.1:{server.getsockname()[1]}", "dialect": "openai"}
+        body = {"name": f"upgrading-{client}", "provider": config}
+        httpx.post(url + "/v2/models/provide", json=body, timeout=30).raise_for_status()
+
+        def upgrade():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(
+                    b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
+                )
+
+        thread = threading.Thread(target=upgrade)
+        thread.start()
+        status, text = ask(url, f"upgrading-{client}", client, False)
+        thread.join()
+    assert (status, "which is no answer" in text) == (502, True), text

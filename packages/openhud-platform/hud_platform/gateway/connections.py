@@ -43,8 +43,6 @@ async def _opened(reach: Reach) -> AsyncGenerator[aiohttp.ClientSession, None]:
         timeout=aiohttp.ClientTimeout(
             total=LONGEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
         ),
-        # Responses are passed on undecoded, and providers' cookies are not stored.
-        auto_decompress=False,
         skip_auto_headers={"User-Agent", "Accept", "Accept-Encoding"},
     ) as session:
         yield session

@@ -48,6 +48,8 @@ _RETURNED = frozenset(
 _RETURNED_BELOW = "x-ratelimit-"
 """Prefix of response headers that are returned to a client, besides those of its dialect; others describe the server's account."""
 _KEY_PARAMETERS = ("key", "api_key")
+_DECODED = ("", "identity", "gzip", "deflate", "br", "zstd")
+"""Content encodings that the HTTP client decodes; it passes others on as they are."""
 BYTES_OF_A_TOKEN = 4
 PIECE_BYTES = 1 << 15
 """Largest piece of a stream: more are held for a client that reads nothing."""
@@ -104,7 +106,8 @@ class PassThrough:
             async with session.post(
                 url, data=body, headers=headers, allow_redirects=False
             ) as response:
-                if response.status < 300:
+                if 200 <= response.status < 300:
+                    refuse_encoding(model, response)
                     await _pass_answer(exchange, dialect, model, response, meter, held)
                     return True
                 status = response.status
@@ -165,17 +168,34 @@ def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:
             403,
         )
     kind = "did not answer in time" if isinstance(error, TimeoutError) else "cannot be reached"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        kind = "sent an answer that broke off or cannot be decoded"
     status = 504 if isinstance(error, TimeoutError) else 502
     return UpstreamError(f"The provider of {model.name!r} {kind} ({type(error).__name__}).", status)
 
 
+def refuse_encoding(model: ProviderModel, response: aiohttp.ClientResponse) -> None:
+    """Raise `UpstreamError` for an answer whose encoding nobody reads: the provider was asked for a plain one."""
+    encoding = response.headers.get("content-encoding", "").lower()
+    if encoding not in _DECODED:
+        raise UpstreamError(
+            f"The provider of {model.name!r} sent an answer in the encoding {encoding[:40]!r}, which is not read.",
+            502,
+        )
+
+
 def check_refusal(model: ProviderModel, status: int) -> None:
-    """Raise `UpstreamError` for a status that the client cannot act on: a refused server key, or a redirect."""
+    """Raise `UpstreamError` for a status that the client cannot act on: a refused server key, a redirect, or no answer."""
     if status in (401, 403) and model.key is not None:
         where = f" in {model.key_env}" if model.key_env else ""
         raise UpstreamError(
             f"The provider of {model.name!r} refused this server's key{where}; contact the server's operator.",
             status,
+        )
+    if status < 200:
+        raise UpstreamError(
+            f"The provider of {model.name!r} answered with status {status}, which is no answer.",
+            502,
         )
     if status < 400:
         raise UpstreamError(

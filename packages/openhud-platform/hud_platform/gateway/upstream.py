@@ -35,6 +35,7 @@ from hud_platform.gateway.passthrough import (
     MOST_ERROR_BYTES,
     PIECE_BYTES,
     check_refusal,
+    refuse_encoding,
     unreachable,
 )
 from hud_platform.gateway.redaction import redacted
@@ -93,8 +94,9 @@ class UpstreamTurns:
                 headers=headers,
                 allow_redirects=False,
             ) as response:
-                if response.status >= 300:
+                if not 200 <= response.status < 300:
                     raise await _refused(model, response)
+                refuse_encoding(model, response)
                 async for data in _data(model, response, held):
                     if data.strip() == DONE:
                         if wire.done is not None:

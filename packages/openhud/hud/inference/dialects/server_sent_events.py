@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ MOST_EVENT_BYTES = 16 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DONE = b"[DONE]"
 """Data of the last event of a stream of chat completions."""
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 ERROR = b"error"
 """Name of an event that is an error."""
 
@@ -23,7 +25,7 @@ class EventTooLargeError(ValueError):
 async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the data of each event, without names, ids and comments; of one named `error` as an error's object.
 
-    Raises `EventTooLargeError`.
+    Lines end with LF, CR, or both. Raises `EventTooLargeError`.
     """
     rest = bytearray()
     lines: list[bytes] = []
@@ -32,12 +34,14 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         rest += piece
         if held + len(rest) > MOST_EVENT_BYTES:
             raise EventTooLargeError(f"An event is larger than {MOST_EVENT_BYTES >> 20} MiB.")
-        if b"\n" not in piece:
+        if b"\n" not in piece and b"\r" not in piece:
             continue  # A long line in small pieces is split once.
-        *complete, last = bytes(rest).split(b"\n")
-        rest = bytearray(last)
+        whole = bytes(rest)
+        # A CR at the end may be the first half of a line's end.
+        end = b"\r" if whole.endswith(b"\r") else b""
+        *complete, last = _LINE_END.split(whole[: len(whole) - len(end)])
+        rest = bytearray(last + end)
         for line in complete:
-            line = line.rstrip(b"\r")
             if first:
                 line, first = line.removeprefix(BYTE_ORDER_MARK), False
             if line.startswith(b"event:"):
@@ -83,7 +87,7 @@ def events_in(body: bytes, done: dict[str, Any] | None = None) -> list[dict[str,
     Raises `BrokenAnswer` for a truncated event, and `AnsweredError` for an error event.
     """
     events = []
-    text = body.removeprefix(BYTE_ORDER_MARK).replace(b"\r\n", b"\n")
+    text = _LINE_END.sub(b"\n", body.removeprefix(BYTE_ORDER_MARK))
     for lines in (block.split(b"\n") for block in text.split(b"\n\n")):
         named = any(
             line.startswith(b"event:") and line[6:].strip().lower() == ERROR for line in lines
