@@ -19,12 +19,13 @@ from hud.eval.runtimes.rollout_runtime import RolloutRuntime, as_runtime
 from hud.trace import ToolCall
 
 SOURCE = '''
+import asyncio
 from pathlib import Path
 
 from hud import Environment
 
 env = Environment("counter")
-OPEN = Path(__file__).with_name("open")
+OPEN, SLOW = (Path(__file__).with_name(name) for name in ("open", "slow"))
 
 
 @env.initialize
@@ -32,6 +33,8 @@ async def start():
     env.state.count = 0
     with OPEN.open("a") as file:
         file.write("+")
+    if SLOW.exists():
+        await asyncio.sleep(60)
 
 
 @env.shutdown
@@ -168,10 +171,14 @@ async def test_a_closed_runtime_opens_again(runtime, source):
         await runtime.aclose()
 
 
-async def test_a_run_that_is_cancelled_frees_its_environment(runtime, source):
+@pytest.mark.parametrize("opens_slowly", [False, True])
+async def test_a_run_that_is_cancelled_frees_its_environment(runtime, source, opens_slowly):
     async def forever(run):
         await run.call_tool(ToolCall(id="1", name="add", arguments={"amount": 1}))
         await asyncio.Event().wait()
+
+    if opens_slowly:
+        source.with_name("slow").touch()
 
     playing = asyncio.ensure_future(tasks(source).run(ScriptedAgent(forever), runtime=runtime))
     marks = source.with_name("open")

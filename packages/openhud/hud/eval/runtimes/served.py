@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
@@ -119,16 +120,26 @@ class ServedProcess:
         lacked_memory = self._shortage.is_recent
         return loss_of(status, words, alone=self.one_run, lacked_memory=lacked_memory)
 
-    async def end(self) -> None:
-        """Kill the process and its descendants."""
-        if self.child.status is None:
-            for pid in children(self.child.pid):
-                kill(pid, signal.SIGKILL)
-            self.child.signal(signal.SIGTERM)  # The reaper kills what is left, daemons too.
-        await self.child.end(_END_SECONDS)
-        self._reading.cancel()
-        self._resuming.cancel()
-        await asyncio.wait({self._reading, self._resuming})
+    async def end(self, patience: float = 0.0) -> None:
+        """Kill the process and its descendants, after `patience` seconds in which its shutdown hooks may end."""
+        try:
+            if patience and self.child.status is None:
+                self._signal_environment(signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(patience):
+                        await self.child.ended()
+        finally:
+            if self.child.status is None:
+                self._signal_environment(signal.SIGKILL)
+                self.child.signal(signal.SIGTERM)  # The reaper kills what is left, daemons too.
+            await self.child.end(_END_SECONDS)
+            self._reading.cancel()
+            self._resuming.cancel()
+            await asyncio.wait({self._reading, self._resuming})
+
+    def _signal_environment(self, number: signal.Signals) -> None:
+        for pid in children(self.child.pid):
+            kill(pid, number)
 
     async def _keep_resuming(self) -> None:
         """Resume the process that watches the environment's, each second: a run that stopped both would hold up its grade."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hud.environment import Environment
 from hud.environment.channel import RemoteConnection
+from hud.environment.channel.client.remote_connection import SHUTDOWN_SECONDS
 from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.eval.runtimes.rollout_runtime import RolloutRuntime
 from hud.eval.runtimes.served import ServedProcess
@@ -36,12 +37,14 @@ class SubprocessRuntime(RolloutRuntime):
         startup = limits.startup_timeout_s if limits is not None else None
         ready_timeout = self.ready_timeout if startup is None else startup
         served = await ServedProcess.start(self.source, one_run=True)
+        patience = SHUTDOWN_SECONDS  # What an environment opened is closed, also where nobody waits for it any longer.
         try:
             connection = await served.connect(ready_timeout)
+            patience = 0.0
             connection.address = f"subprocess:{served.pid}"
             try:
                 yield connection
             finally:
                 await connection.close()
         finally:
-            await served.end()
+            await served.end(patience)

@@ -31,7 +31,7 @@ _PAUSES = Backoff(0.05, longest_seconds=0.5)
 SHUTDOWN_SECONDS = 20.0
 """Time-out of the shutdown hooks, in seconds."""
 HUNG_SECONDS = 2.0
-"""Time-out of a goodbye while another response is overdue, in seconds."""
+"""Time-out of a goodbye while the response to a call of the agent, or to its grading, is overdue, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class RemoteConnection(RemoteRun):
 
     async def close(self) -> None:
         """End the run. Raises `EnvironmentFault` if the environment reports a failed shutdown."""
-        patience = HUNG_SECONDS if self._unanswered else SHUTDOWN_SECONDS
+        patience = HUNG_SECONDS if self.at_work else SHUTDOWN_SECONDS
         try:
             await self.close_tunnels()
             if self._lost is not None or self.writer.is_closing():

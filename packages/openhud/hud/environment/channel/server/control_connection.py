@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -84,23 +84,15 @@ class ControlConnection:
         }
 
     async def serve(self) -> None:
-        first = True
-        while True:
-            try:
-                frame = await read_frame(self.reader)
-            except FrameTooLongError:
-                problem = f"a frame has at most {self.max_frame} bytes"
-                await self.send(error_frame(None, ChannelError(TASK_FAILED, problem)))
-                return
-            except FrameError:
-                return
-            if frame is None:
-                return
+        frame = await self.read()
+        if frame is not None and frame.get("method") == "tunnel.open":
+            await self.tunnel(frame)
+            return
+        while frame is not None:
             method = str(frame.get("method"))
-            if first and method == "tunnel.open":
-                await self.tunnel(frame)
-                return
-            first = False
+            if method == "hello":
+                frame = await self.greet(frame)
+                continue
             if method in SLOW:
                 # Concurrent with the reader, so that cancels and heartbeats are processed meanwhile.
                 self.register(asyncio.create_task(self.answer(method, frame)), method, frame)
@@ -109,6 +101,32 @@ class ControlConnection:
                 await self.answer(method, frame)
             if method == "bye":
                 return
+            frame = await self.read()
+
+    async def read(self) -> dict[str, Any] | None:
+        """Return the next frame; None at the end of the stream, and for one that cannot be read."""
+        try:
+            return await read_frame(self.reader)
+        except FrameTooLongError:
+            problem = f"a frame has at most {self.max_frame} bytes"
+            await self.send(error_frame(None, ChannelError(TASK_FAILED, problem)))
+        except FrameError:
+            pass
+        return None
+
+    async def greet(self, frame: dict[str, Any]) -> dict[str, Any] | None:
+        """Answer a `hello`, and return the next frame; the end of the stream, and a `bye`, end the opening of the run."""
+        answering = asyncio.create_task(self.answer("hello", frame))
+        reading = asyncio.create_task(self.read())
+        try:
+            await asyncio.wait({answering, reading}, return_when=asyncio.FIRST_COMPLETED)
+            following = await reading if reading.done() else None
+            if reading.done() and (following is None or following.get("method") == "bye"):
+                answering.cancel()
+            await asyncio.wait({answering})
+            return await reading
+        finally:
+            await self._cancelled([answering, reading])
 
     def register(self, task: asyncio.Task[None], method: str, frame: dict[str, Any]) -> None:
         """Note the answer to a call, while it is in progress."""
@@ -188,7 +206,7 @@ class ControlConnection:
         running = [task for task, (_, named) in self.busy.items() if named in within]
         await self._cancelled([task for task in running if task is not current])
 
-    async def _cancelled(self, tasks: list[asyncio.Task[None]]) -> None:
+    async def _cancelled(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         for task in tasks:
             task.cancel()
         if tasks:
