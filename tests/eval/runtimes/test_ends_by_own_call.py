@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -54,8 +55,9 @@ async def end(how: str) -> str:
     await asyncio.sleep(20)
 
 @env.tool
-def end_later(signal: str) -> str:
+def end_later(signal: str) -> int:
     subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -{signal} {os.getpid()}"], start_new_session=True)
+    return os.getpid()
 
 @env.tool
 def stop_both_later() -> str:
@@ -160,8 +162,12 @@ async def test_what_a_call_left_running_counts_as_the_call(source, runtime, sent
     """A process that is stopped ends: it would hold up the grade until the time limit."""
 
     async def agent(run):
-        await run.call_tool(ToolCall(id="1", name="end_later", arguments={"signal": sent}))
-        await asyncio.sleep(5.0)
+        call = ToolCall(id="1", name="end_later", arguments={"signal": sent})
+        pid = int((await run.call_tool(call)).text)
+        async with asyncio.timeout(25.0):
+            while Path(f"/proc/{pid}/cmdline").exists():
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
 
     run = await play(RUNTIMES[runtime](source), agent, rollout_timeout=30.0)
     assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
