@@ -50,12 +50,14 @@ def copied(value: Any) -> Any:
 
 def plain_value(value: Any) -> Any:
     """Return a value of JSON for comparisons: with 3 in place of 3.0, and text in its composed form (NFC)."""
-    if isinstance(value, Mapping):
+    if isinstance(
+        value, str
+    ):  # First: most values are text, and a `Mapping` takes long to rule out.
+        return value if value.isascii() else unicodedata.normalize("NFC", value)
+    if isinstance(value, dict | Mapping):
         return {plain_value(name): plain_value(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain_value(part) for part in value]
-    if isinstance(value, str):
-        return unicodedata.normalize("NFC", value)
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT
     return int(value) if is_whole else value
 

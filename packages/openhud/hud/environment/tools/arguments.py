@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import marshal
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -33,6 +34,10 @@ HINT, GRADING = "x-hud-hint", "grading"
 GradingArg = Annotated[Any, Field(json_schema_extra={HINT: GRADING})]
 """Marker of an argument for graders only: `expected: GradingArg`, or `Annotated[str, GradingArg]`."""
 
+_RECENT, _RECENT_BYTES = 4096, 1024
+_VALUES_ALONE = 2
+"""Version of marshal whose bytes depend on values and their types alone, not on which of them are one object."""
+
 
 class Arguments:
     """The declared arguments of a function, computed once.
@@ -55,6 +60,8 @@ class Arguments:
         self.takes_any = False
         self._fields: dict[str, str] = {}
         self._optional: set[str] = set()
+        self._recent: dict[bytes, tuple[dict[str, Any], dict[str, Any]]] = {}
+        """Forms of recent arguments, by their bytes: each run asks for them, and a group shares them."""
         for index, (name, parameter) in enumerate(signature.parameters.items()):
             if name in leave_out:
                 continue
@@ -123,6 +130,20 @@ class Arguments:
         The first has values as they are in `arguments`, or validated if that changes their type ("7" for an integer); the
         second has validated values. Raises `UsageError` for invalid arguments.
         """
+        try:
+            key = marshal.dumps(arguments, _VALUES_ALONE)
+        except ValueError:  # Not plain data.
+            return self._forms(arguments)
+        forms = self._recent.get(key)
+        if forms is None:
+            forms = self._forms(arguments)
+            if len(key) <= _RECENT_BYTES:
+                if len(self._recent) == _RECENT:
+                    self._recent.clear()
+                self._recent[key] = forms
+        return copied(forms[0]), copied(forms[1])
+
+    def _forms(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         model = self._validated(arguments)
         unset = {field for field in self._fields.values() if field not in model.model_fields_set}
         complete = _as_json(model)
@@ -251,6 +272,8 @@ def _unquoted(
 
 def _is_no_number(argument: Any, value: Any) -> bool:
     """Return True where a number was made of true, false, or a text such as "nan": JSON has no such numbers, pydantic has."""
+    if type(argument) is type(value) is str:
+        return False
     if isinstance(argument, str) and not isinstance(value, str):
         if isinstance(value, float) and not math.isfinite(value):
             return True
