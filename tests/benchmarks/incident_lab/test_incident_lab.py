@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -212,6 +213,7 @@ def test_free_sql_reads_the_console_and_nothing_else():
         "SELECT randomblob(900000000)",
         "SELECT hex(zeroblob(400000000))",
         "SELECT replace(hex(zeroblob(60000)), '0', 'xxxxxxxxxxxxxxxxxxxx')",
+        "SELECT hex(zeroblob(100000))",
         "not SQL",
     ]
     for query in forbidden:
@@ -219,6 +221,23 @@ def test_free_sql_reads_the_console_and_nothing_else():
             desk.call("execute_sql", {"query": query})
     # The console still works afterwards.
     assert desk.call("list_tables", {}).startswith("table_name")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT hex(randomblob(8000)) || n AS t FROM r ORDER BY t",
+        "SELECT max(hex(zeroblob(8000)) || n) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) FROM r",
+    ],
+)
+def test_free_sql_over_long_texts_is_bounded_in_time(query):
+    """Steps alone do not bound it: a sort of long texts took minutes, with gigabytes of files."""
+    desk = Desk("database", ALL[0].file)
+    numbers = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r LIMIT 1000000)"
+    began = monotonic()
+    with pytest.raises(ValueError, match="interrupted"):
+        desk.call("execute_sql", {"query": f"{numbers} {query}"})
+    assert monotonic() - began < 10
 
 
 @pytest.mark.parametrize("name", desk_servers.TOOLS)

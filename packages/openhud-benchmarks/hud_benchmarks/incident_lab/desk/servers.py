@@ -5,9 +5,11 @@ python -m hud_benchmarks.incident_lab.desk tracker .lab/leak-orders.sqlite.gz   
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from mcp.server import Server
@@ -36,6 +38,10 @@ OPEN = "open_recording"
 EXECUTE_SQL = "execute_sql"
 SQL_STEPS = 2_000_000
 """Most steps of SQLite's machine that a free query may take."""
+SQL_SECONDS = 1.0
+"""Longest time of a free query: a step may make or compare a long text."""
+_CHECKED_EVERY = 1_000
+"""Steps between two looks at the clock."""
 
 
 class Desk:
@@ -83,8 +89,13 @@ def free_sql(database: sqlite3.Connection, query: str) -> str:
         table_read = action == sqlite3.SQLITE_READ and first in console.SQL_TABLES
         return sqlite3.SQLITE_OK if reads or table_read else sqlite3.SQLITE_DENY
 
+    looks, due = itertools.count(1), monotonic() + SQL_SECONDS
+
+    def is_over() -> bool:
+        return next(looks) * _CHECKED_EVERY >= SQL_STEPS or monotonic() > due
+
     database.set_authorizer(allowed)
-    database.set_progress_handler(lambda: 1, SQL_STEPS)
+    database.set_progress_handler(is_over, _CHECKED_EVERY)
     try:
         return table(database.execute(query))
     except (sqlite3.Error, sqlite3.Warning, TypeError) as error:

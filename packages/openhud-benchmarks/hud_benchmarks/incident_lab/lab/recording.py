@@ -35,8 +35,9 @@ COLUMNS = {
     "cache_slowlog": "command microseconds",
 }
 """Tables that are there also where nothing is in them."""
-_LONGEST_VALUE = 1 << 18
-"""Bytes of a text or a row that a query of an agent makes; a function makes a gigabyte of a number."""
+_LONGEST_VALUE = 1 << 14
+"""Bytes of a text or a row that a query of an agent makes; rows of recordings have less than 1,000. A function makes a gigabyte
+of a number, and a sort of many long rows writes as much."""
 
 
 def clock(seconds: float | None = None) -> str:
