@@ -76,6 +76,31 @@ def test_runs_share_no_record_that_changes():
     assert other.desks[0].records == service("retail", "16").desks[0].records
 
 
+@pytest.mark.parametrize(
+    ("wanted", "told", "counts"),
+    [
+        ("4", "You have 4 bags.", True), ("4", "Reservation 4WQ150 of flight 24.", False), ("4", "It is $14.40.", False),
+        ("1628", "It is $1,628.00.", True), ("1628", "It is $11,628.", False), ("180.1", "It is $180.10", True),
+        ("180.1", "It is $180.12", False), ("10", "There are 10.", True), ("10", "It is 10.5.", False),
+        ("IL", "Chicago, IL, 60621", True), ("IL", "I sent an email.", False), ("camera", "two cameras", True),
+        ("20 hours", "It lasts 20 hours.", True), ("20 hours", "It lasts 120 hours.", False),
+    ],
+)  # fmt: skip
+def test_what_the_customer_must_be_told_is_words_and_numbers_of_their_own(wanted, told, counts):
+    at_desk = service("retail", "67")
+    at_desk.task = {**at_desk.task, "evaluation_criteria": {"communicate_info": [wanted]}}
+    at_desk.messages.append(told)
+    problem = at_desk.problem() or ""
+    assert problem.startswith("The customer was not told") is not counts
+
+
+def test_an_agent_that_says_all_numbers_tells_the_customer_nothing():
+    at_desk = service("retail", "67")
+    assert at_desk.to_be_said == ["829.43"]
+    at_desk.messages.append(" ".join(f"{place / 100:.2f}" for place in range(100_000)))
+    assert "more than 1,000 numbers" in at_desk.problem()
+
+
 async def test_a_telecom_agent_repairs_the_phone_itself():
     from hud_benchmarks.tau2.environment import case
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,13 @@ def _declared(desk: type[Desk]) -> dict[str, Tool]:
 TOOLS: dict[type[Desk], dict[str, Tool]] = {
     desk: _declared(desk) for desk in (Airline, Retail, CarrierTools, PhoneTools)
 }
+
+
+MOST_NUMBERS = 1_000
+"""Different numbers that a customer is told: whoever says all numbers says the right one, too."""
+_NUMBER = re.compile(r"[0-9][0-9.]*")
+_STEM = 4
+"""Letters from which on a word counts with other endings: camera, cameras."""
 
 
 class Service:
@@ -76,8 +84,10 @@ class Service:
         """Return what keeps the task from being solved; None where it is."""
         transcript = "\n".join(self.messages).lower().replace(",", "")
         for text in self.to_be_said:
-            if text.lower() not in transcript:
+            if not _is_told(text.lower(), transcript):
                 return f"The customer was not told {text!r}."
+        if self.to_be_said and len(set(_NUMBER.findall(transcript))) > MOST_NUMBERS:
+            return f"The customer was told more than {MOST_NUMBERS:,} numbers."
         if self.telecom is not None:
             return self._undone() or self.telecom.problem(self.task)
         expected = Service(self.domain, str(self.task["id"]))
@@ -103,6 +113,16 @@ class Service:
             if not any(_is(action, name, arguments) for name, arguments in self.calls):
                 return f"{action['name']} was not called as the task demands."
         return None
+
+
+def _is_told(text: str, transcript: str) -> bool:
+    """Return True if a text is in the transcript as words of its own, a number with any zeros after its decimals."""
+    ending = ""
+    if text[-1].isdigit():
+        ending = r"(?:0*|\.0+)(?!\w|\.\d)" if "." in text else r"(?:\.0+)?(?!\w|\.\d)"
+    elif len(text) < _STEM:
+        ending = r"(?!\w)"
+    return re.search(rf"(?<![\w.]){re.escape(text)}{ending}", transcript) is not None
 
 
 def _records(desk: Desk) -> Any:
