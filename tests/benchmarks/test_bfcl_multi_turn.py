@@ -203,14 +203,48 @@ async def test_mathematics_without_end_is_refused(bfcl):
         said.append(await call(run, "add", a=float("inf"), b=1))
         said.append(await call(run, "power", base=2, exponent=10))
         said.append(await call(run, "add", a=10**400, b=1))
+        said.append(await call(run, "power", base=10**4_000, exponent=9_999))
 
     (run,) = await played(bfcl.tasks().filter([task.slug]), attack)
-    assert [result.is_error for result in said] == [True, True, True, False, False]
+    assert [result.is_error for result in said] == [True, True, True, False, False, True]
     assert "1024" in said[3].text
     assert (run.error, run.reward) == (None, 0.0)
 
 
 @pytest.mark.slow
+async def test_copies_of_copies_fill_the_file_system_and_no_time(bfcl):
+    """Two copies of a folder in the next one: 2**100 entries after 400 calls, of which the grader compares each."""
+
+    async def script(run):
+        results = []
+        await call(run, "mkdir", dir_name="d0")
+        for place in range(100):
+            folder, inner = f"d{place + 1}", f"d{place}"
+            await call(run, "mkdir", dir_name=folder)
+            for name in (inner, f"{inner}-copy"):
+                if name != inner:
+                    await call(run, "cp", source=inner, destination=name)
+                results.append(await call(run, "cp", source=name, destination=folder))
+        assert "No space left" in results[-1].text
+        results.append(await call(run, "find", path=".", name="nothing"))
+        assert not results[-1].is_error
+
+    tasks = bfcl.tasks("train")
+    async with asyncio.timeout(60):
+        (run,) = await played(tasks.filter(["multi_turn_base_0"]), script)
+    assert run.reward == 0.0
+
+
+async def test_a_call_of_great_length_is_refused(bfcl):
+    async def script(run):
+        names = ["a"] * 100_000
+        result = await call(run, "mention", tweet_id=0, mentioned_usernames=names)
+        assert "at most 20,000 characters" in result.text
+
+    (run,) = await played(bfcl.tasks("train").filter(["multi_turn_base_0"]), script)
+    assert run.reward == 0.0
+
+
 async def test_a_state_that_cannot_be_compared_is_a_wrong_one(bfcl):
     """Folders nested beyond what Python compares must not void the run that made them."""
 

@@ -13,8 +13,12 @@ from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn
 from hud.trace import ToolSpec
 from hud_benchmarks.bfcl.dialogues import Dialogue, functions
 
-LARGEST_WORK = {"precision": 1000, "exponent": 10_000}
+LARGEST_WORK = {"precision": 1000, "exponent": 10_000, "base": 10**12}
 """Largest absolute values of arguments that bound the work of the package's mathematics, which has no limit itself."""
+LONGEST_CALL = 20_000
+"""Characters of a call; those of the solutions have at most 7,000."""
+MOST_ENTRIES = 5_000
+"""Files and folders under the root, from which on nothing is copied: every copy of a folder in a copy may double them."""
 
 
 class Talk:
@@ -43,12 +47,17 @@ class Talk:
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         """Call a function of the APIs and return its result, as the package renders it.
 
-        Raises `ValueError` for arguments that cannot be written as literals, or would compute for ever.
+        Raises `ValueError` for arguments that cannot be written as literals, or would compute for ever, and for a copy in a
+        full file system.
         """
         _check(arguments)
         # The package puts an instance's name before every known name that a parenthesis follows, in text as well.
         written = [f"{key}={value!r}".replace("(", r"\x28") for key, value in arguments.items()]
         call = f"{name}({', '.join(written)})"
+        if len(call) > LONGEST_CALL:
+            raise ValueError(f"a call has at most {LONGEST_CALL:,} characters")
+        if name == "cp" and self._entries() > MOST_ENTRIES:
+            raise ValueError("No space left on device")
         (result,) = self._execute([call], self.model_name, graded=False)
         self.calls[-1].append([call])
         return result
@@ -101,6 +110,16 @@ class Talk:
             is_evaL_run=graded,
         )
         return [str(result) for result in results]
+
+    def _entries(self) -> int:
+        """Return the number of files and folders of the run, counted up to `MOST_ENTRIES`."""
+        instance = f"{self.model_name}_{self.dialogue.id}_GorillaFileSystem_instance"
+        ahead = [vars(multi_turn_utils)[instance].root]
+        count = 0
+        while ahead and count <= MOST_ENTRIES:
+            count += 1
+            ahead += getattr(ahead.pop(), "contents", {}).values()
+        return count
 
     def close(self) -> None:
         """Remove the run's instances."""
