@@ -1,6 +1,6 @@
 """A key that is made with another one never exceeds it, and strangers begin no more logins than people would."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -10,11 +10,12 @@ from hud.errors import PlatformError
 from hud.trace import new_id
 from hud_platform.access import Identity
 from hud_platform.access.device_login import MOST_OPEN, DeviceLogins
-from hud_platform.access.limits import TooManyRequests, Visitors
+from hud_platform.access.identity import KeyLimits
+from hud_platform.access.limits import Limits, TooManyRequests, Visitors
 from hud_platform.access.passes import Passes
 from hud_platform.application import create_app
 from hud_platform.process.config import PlatformConfig
-from hud_platform.store import tables
+from hud_platform.store import Store, tables
 from hud_platform.store.tables import LOCAL_TEAM
 
 
@@ -89,6 +90,83 @@ async def test_a_login_does_not_outlive_a_key_that_ended_before_it_was_collected
     assert answer.json() == {"detail": {"error": "access_denied"}}
 
 
+async def sent(api, secrets, rounds):
+    """Return how many requests of keys in turn were answered."""
+    statuses = [
+        (await api.get("/v2/auth/me", headers=bearer(secret))).status_code
+        for secret in secrets * rounds
+    ]
+    assert set(statuses) <= {200, 429}
+    return statuses.count(200)
+
+
+async def test_keys_that_a_limited_key_makes_share_its_limits(api):
+    _, maker = api.platform.keys.mint(
+        "admin", LOCAL_TEAM, scopes=("admin",), requests_per_minute=10
+    )
+
+    async def made(secret, **values):
+        body = {"name": "made", **values}
+        answer = await api.post("/v2/keys", json=body, headers=bearer(secret))
+        return answer.json()["key"]
+
+    like = await made(maker, scopes=["admin"])
+    lower = await made(like, scopes=["admin"], requests_per_minute=4)
+    below = [await made(lower) for _ in range(2)]
+    # 10, without the four that made the keys: two of them count against the lower limit as well.
+    assert await sent(api, [lower, *below], 6) == 2
+    assert await sent(api, [maker, like, *below], 6) == 4
+
+
+async def test_a_key_that_a_limited_key_made_ends_with_it(api):
+    maker, secret = api.platform.keys.mint(
+        "admin", LOCAL_TEAM, scopes=("admin",), tokens_per_minute=10
+    )
+    answer = await api.post("/v2/keys", json={"name": "made"}, headers=bearer(secret))
+    api.platform.keys.revoke(LOCAL_TEAM, maker.id)
+    assert await sent_to_me(api, answer.json()["key"]) == 401
+
+
+async def test_an_unlimited_admin_s_keys_are_their_own(api):
+    maker, secret = api.platform.keys.mint("admin", LOCAL_TEAM, scopes=("admin",))
+    answer = await api.post(
+        "/v2/keys", json={"name": "made", "requests_per_minute": 5}, headers=bearer(secret)
+    )
+    api.platform.keys.revoke(LOCAL_TEAM, maker.id)
+    assert await sent_to_me(api, answer.json()["key"]) == 200
+
+
+async def sent_to_me(api, secret):
+    return (await api.get("/v2/auth/me", headers=bearer(secret))).status_code
+
+
+def test_tokens_of_keys_that_share_limits_are_reserved_once(tmp_path):
+    store = Store.open(tmp_path)
+    limits, maker = Limits(store), KeyLimits("maker", None, 100)
+    one, two = (
+        Identity(LOCAL_TEAM, frozenset(), name, tokens_per_minute=most, shared_limits=(maker,))
+        for name, most in (("one", 100), ("two", 50))
+    )
+    assert limits.reserve(one, 1, 60) == 60
+    assert limits.reserve(two, 1, 60) == 40
+    with pytest.raises(TooManyRequests):
+        limits.reserve(one, 5, 5)
+    limits.charge(two, -40)
+    assert limits.reserve(one, 1, 60) == 40
+    store.close()
+
+
+def test_a_limit_does_not_wait_for_a_clock_that_was_set_back(tmp_path):
+    store, now = Store.open(tmp_path), datetime.now(UTC)
+    who = Identity(LOCAL_TEAM, frozenset(), "k", requests_per_minute=1)
+    Limits(store, lambda: now + timedelta(days=3650)).admit(who)
+    limits = Limits(store, lambda: now)
+    limits.admit(who)
+    with pytest.raises(TooManyRequests):
+        limits.admit(who)
+    store.close()
+
+
 async def test_an_admin_s_key_makes_none_beyond_itself(api):
     maker, secret = api.platform.keys.mint(
         "admin", LOCAL_TEAM, scopes=("admin",), expires_in=600, requests_per_minute=50
@@ -116,7 +194,7 @@ def test_a_pass_keeps_the_limits_of_the_key_behind_it(tmp_path):
         "key",
         requests_per_minute=5,
         tokens_per_minute=9,
-        limits_id="p",
+        shared_limits=(KeyLimits("p", 6, None),),
     )
     assert Passes(tmp_path).read(Passes(tmp_path).make(who, 60)) == who
 

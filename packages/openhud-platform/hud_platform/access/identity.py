@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from starlette.requests import HTTPConnection
 
@@ -22,6 +22,14 @@ FLEET: Final = "fleet"
 """The one scope of a pass, with which a worker joins the fleet; it holds no other, and no other holds it."""
 
 
+class KeyLimits(NamedTuple):
+    """Limits of one key."""
+
+    key_id: str
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+
+
 @dataclass(frozen=True)
 class Identity:
     """Identity of a request: team, key and permissions."""
@@ -37,8 +45,8 @@ class Identity:
     """True for the pass of one rollout, which permits inference and the passes of programs that play runs."""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
-    limits_id: str | None = None
-    """Key whose limits this identity's requests count against; None: its own."""
+    shared_limits: tuple[KeyLimits, ...] = ()
+    """Limits of the keys that its key was made with, against which its requests count, too."""
     run: RunGrant | None = None
     """Grant of a run pass: a program's model calls for one run."""
 
@@ -47,6 +55,17 @@ class Identity:
         """True if requests of this identity count against a limit."""
         limits = (self.requests_per_minute, self.tokens_per_minute)
         return self.key_id is not None and any(limit is not None for limit in limits)
+
+    @property
+    def limits(self) -> tuple[KeyLimits, ...]:
+        """Limits that its requests count against. A key's own are left out where they are those of the key that made it."""
+        if not self.is_limited:
+            return ()
+        assert self.key_id is not None
+        own = KeyLimits(self.key_id, self.requests_per_minute, self.tokens_per_minute)
+        if self.shared_limits and own[1:] == self.shared_limits[0][1:]:
+            return self.shared_limits
+        return (own, *self.shared_limits)
 
     @property
     def holder(self) -> str:

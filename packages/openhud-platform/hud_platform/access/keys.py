@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.trace import dashed, new_id, plain
-from hud_platform.access.identity import FLEET, SCOPES, Identity, Scope
+from hud_platform.access.identity import FLEET, SCOPES, Identity, KeyLimits, Scope
 from hud_platform.store import Store, tables
 
 PREFIX = "hud_"
@@ -45,9 +45,9 @@ class Key:
     last_used_at: datetime | None
     revoked_at: datetime | None
     parent_id: str | None = None
-    """For a login: the key that confirmed it, with which this key expires."""
-    limits_id: str | None = None
-    """Topmost parent, whose limits its requests count against."""
+    """Key that confirmed it, of a login, or made it, if that has limits: this key shares its limits, and ends with it."""
+    shared_limits: tuple[KeyLimits, ...] = ()
+    """Limits of its parents, those of the topmost last."""
 
     @property
     def valid(self) -> bool:
@@ -72,7 +72,7 @@ class Key:
             user_id=self.user_id,
             requests_per_minute=self.requests_per_minute,
             tokens_per_minute=self.tokens_per_minute,
-            limits_id=self.limits_id,
+            shared_limits=self.shared_limits,
         )
 
     def noted(self) -> dict[str, Any]:
@@ -126,7 +126,8 @@ class Keys:
         maker: Key | None = None,
     ) -> tuple[Key, str]:
         """Create a key; returns it and its secret, which is not stored. `expires_in` is in seconds.
-        Lifetime and limits cannot exceed those of `maker`: `PlatformError` 403. Raises `UsageError` for an empty name,
+        Lifetime and limits cannot exceed those of `maker`: `PlatformError` 403. A maker with limits shares them with the key, which
+        is revoked with it. Raises `UsageError` for an empty name,
         unknown or no scopes, and limits that are not positive.
         """
         if not name.strip():
@@ -159,6 +160,7 @@ class Keys:
                 requests_per_minute=requests_per_minute,
                 tokens_per_minute=tokens_per_minute,
                 expires_at=expires_at,
+                parent_id=maker.id if maker is not None and maker.identity.is_limited else None,
             )
 
     def mint_like(self, key_id: str, name: str) -> tuple[Key, str] | None:
@@ -229,7 +231,7 @@ class Keys:
 
     def revoke(self, team_id: str, reference: str) -> Key:
         """Revoke a key by id, start of an id, or name; effective immediately in this process.
-        Keys of logins that it confirmed are revoked as well. Raises `NotFoundError` unless exactly one key matches.
+        Keys of logins that it confirmed, and those that it made if it has limits, are revoked as well. Raises `NotFoundError` unless exactly one key matches.
         """
         wanted = plain(reference)
         valid_keys = [key for key in self.list(team_id) if key.revoked_at is None]
@@ -301,13 +303,20 @@ def _insert(connection: sa.Connection, **values: Any) -> tuple[Key, str]:
 
 
 def _with_limits(connection: sa.Connection, key: Key) -> Key:
-    """Return a key with `limits_id` set to its topmost parent."""
-    keys, first, above = tables.keys, None, key.parent_id
+    """Return a key with the limits of its parents. Limits that are those of the next parent are left out: its are as tight."""
+    keys = tables.keys
+    shared: list[KeyLimits] = []
+    above = key.parent_id
     while above is not None:
-        first = above
-        parent = sa.select(keys.c.parent_id).where(keys.c.id == first)
-        above = connection.execute(parent).scalar_one_or_none()
-    return replace(key, limits_id=first)
+        columns = (keys.c.id, keys.c.requests_per_minute, keys.c.tokens_per_minute)
+        query = sa.select(*columns, keys.c.parent_id).where(keys.c.id == above)
+        *limits, above = connection.execute(query).one()
+        parent = KeyLimits(*limits)
+        if shared and shared[-1][1:] == parent[1:]:
+            shared.pop()
+        if parent[1:] != (None, None):
+            shared.append(parent)
+    return replace(key, shared_limits=tuple(shared))
 
 
 _Bound = TypeVar("_Bound", int, datetime)

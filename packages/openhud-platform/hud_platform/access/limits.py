@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
 from ipaddress import IPv6Address, ip_address
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import sqlalchemy as sa
 
@@ -24,6 +24,7 @@ from hud_platform.store.ingest import upsert
 
 _log = logging.getLogger("hud.platform")
 
+_MINUTE = 60.0
 _MOST_VISITORS = 10_000
 """Maximum number of tracked addresses; the least recently used one is dropped first."""
 
@@ -57,15 +58,20 @@ class Limits:
         if not who.is_limited:
             return
         with self._store.begin() as connection:
-            if who.tokens_per_minute is not None:
-                left = self._left(connection, who, "tokens", who.tokens_per_minute)
-                if left <= 0:
-                    _refuse("tokens", who.tokens_per_minute, 1 - left)
-            if who.requests_per_minute is not None:
-                left = self._left(connection, who, "requests", who.requests_per_minute)
-                if left < 1:
-                    _refuse("requests", who.requests_per_minute, 1 - left)
-                self._set(connection, who, "requests", left - 1)
+            for key_id, _, most in who.limits:
+                if (
+                    most is not None
+                    and (left := self._left(connection, key_id, "tokens", most)) <= 0
+                ):
+                    _refuse("tokens", most, 1 - left)
+            levels: dict[str, float] = {}
+            for key_id, most, _ in who.limits:
+                if most is not None:
+                    levels[key_id] = left = self._left(connection, key_id, "requests", most)
+                    if left < 1:
+                        _refuse("requests", most, 1 - left)
+            for key_id, left in levels.items():
+                self._set(connection, key_id, "requests", left - 1)
 
     def reserve(
         self, who: Identity, least: int, most: int, *, may_exceed: bool = True
@@ -77,13 +83,17 @@ class Limits:
         """
         if who.tokens_per_minute is None or not who.is_limited:
             return None
+        levels: dict[str, float] = {}
         with self._store.begin() as connection:
-            left = self._left(connection, who, "tokens", who.tokens_per_minute)
-            needed = max(1, min(least, who.tokens_per_minute) if may_exceed else least)
-            if left < needed:
-                _refuse("tokens", who.tokens_per_minute, needed - left)
-            reserved = min(most, math.floor(left))
-            self._set(connection, who, "tokens", left - reserved)
+            for key_id, _, limit in who.limits:
+                if limit is not None:
+                    levels[key_id] = left = self._left(connection, key_id, "tokens", limit)
+                    needed = max(1, min(least, limit) if may_exceed else least)
+                    if left < needed:
+                        _refuse("tokens", limit, needed - left)
+            reserved = min(most, *map(math.floor, levels.values()))
+            for key_id, left in levels.items():
+                self._set(connection, key_id, "tokens", left - reserved)
         return reserved
 
     def charge(self, who: Identity, tokens: int) -> None:
@@ -94,50 +104,46 @@ class Limits:
         if who.tokens_per_minute is None or not who.is_limited or tokens == 0:
             return
         with self._store.begin() as connection:
-            left = self._left(connection, who, "tokens", who.tokens_per_minute)
-            self._set(connection, who, "tokens", left - tokens)
+            for key_id, _, limit in who.limits:
+                if limit is not None:
+                    left = self._left(connection, key_id, "tokens", limit)
+                    self._set(connection, key_id, "tokens", left - tokens)
 
-    def _left(self, connection: sa.Connection, who: Identity, kind: str, per_minute: int) -> float:
+    def _left(self, connection: sa.Connection, key_id: str, kind: str, per_minute: int) -> float:
         """Return what is left of a limit, and lock it until the transaction's end."""
-        levels = tables.limit_levels
-        query = sa.select(levels.c.level, levels.c.counted_at).where(*_is(who, kind))
+        levels, bucket = tables.limit_levels, {"key_id": key_id, "kind": kind}
+        query = sa.select(levels.c.level, levels.c.counted_at).where(*_is(key_id, kind))
         row = connection.execute(query.with_for_update()).one_or_none()
         if row is None:
-            full = {
-                **_bucket(who, kind),
-                "level": per_minute,
-                "counted_at": microseconds(self._now()),
-            }
+            full = {**bucket, "level": per_minute, "counted_at": microseconds(self._now())}
             upsert(connection, levels, [full])
             row = connection.execute(query.with_for_update()).one()
-        # The clock of another server's machine may be ahead.
-        seconds = max(0.0, (self._now() - row.counted_at).total_seconds())
+        seconds = (self._now() - row.counted_at).total_seconds()
+        # The clock of another server's machine may be ahead. Much later, the date is of a clock that was set back since: nobody
+        # waits until it comes.
+        seconds = _MINUTE if seconds < -_MINUTE else max(0.0, seconds)
         return _refilled(row.level, seconds, per_minute)
 
-    def _set(self, connection: sa.Connection, who: Identity, kind: str, left: float) -> None:
+    def _set(self, connection: sa.Connection, key_id: str, kind: str, left: float) -> None:
         levels = tables.limit_levels
-        update = sa.update(levels).where(*_is(who, kind))
+        update = sa.update(levels).where(*_is(key_id, kind))
         connection.execute(update.values(level=left, counted_at=self._now()))
 
 
-def _bucket(who: Identity, kind: str) -> dict[str, Any]:
-    return {"key_id": who.limits_id or who.key_id, "kind": kind}
-
-
-def _is(who: Identity, kind: str) -> list[sa.ColumnElement[bool]]:
+def _is(key_id: str, kind: str) -> list[sa.ColumnElement[bool]]:
     levels = tables.limit_levels
-    return [levels.c[name] == value for name, value in _bucket(who, kind).items()]
+    return [levels.c.key_id == key_id, levels.c.kind == kind]
 
 
 def _refilled(left: float, seconds: float, per_minute: int) -> float:
     """Return what is left in a bucket after it was refilled for some seconds."""
-    return min(float(per_minute), left + seconds * per_minute / 60.0)
+    return min(float(per_minute), left + seconds * per_minute / _MINUTE)
 
 
 def _refuse(kind: str, per_minute: int, missing: float) -> NoReturn:
     raise TooManyRequests(
         f"This key may use {per_minute:,} {kind} a minute, and too few are left. Wait, or ask for a higher limit.",
-        retry_after=missing * 60.0 / per_minute,
+        retry_after=missing * _MINUTE / per_minute,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from hud import exact_json
 from hud.durable_files import PRIVATE, read_regular, refuse_open, write_first
 from hud.errors import StoreError
-from hud_platform.access.identity import Identity
+from hud_platform.access.identity import Identity, KeyLimits
 from hud_platform.access.run_grant import RunGrant
 from hud_platform.store.clock import steady_time
 
@@ -35,6 +35,7 @@ class Passes:
         content = {
             **vars(who),
             "scopes": sorted(who.scopes),
+            "shared_limits": [list(limits) for limits in who.shared_limits],
             "run": None if who.run is None else who.run.to_dict(),
             "until": steady_time() + seconds,
         }
@@ -53,6 +54,7 @@ class Passes:
             return None
         run = content.get("run")
         content["run"] = None if run is None else RunGrant.from_dict(run)
+        content["shared_limits"] = tuple(KeyLimits(*limits) for limits in content["shared_limits"])
         return Identity(**{**content, "scopes": frozenset(content["scopes"])})
 
     def sign(self, text: str) -> str:

@@ -448,7 +448,7 @@ keys = sa.Table(
     # Stable for a person: clients associate folders with it.
     sa.Column("user_id", sa.String(32), nullable=False),
     sa.Column("name", sa.Text, nullable=False),
-    # For a login: the key that confirmed it, whose limits and expiry it shares.
+    # The key that confirmed it, of a login, or made it, if that has limits: it shares its limits, and ends with it.
     sa.Column("parent_id", sa.String(32), index=True),
     # SHA-256 of the key: a key is 256 random bits, so that a slow hash would add nothing.
     sa.Column("digest", sa.String(64), nullable=False, unique=True),

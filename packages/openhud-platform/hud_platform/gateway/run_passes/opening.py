@@ -89,6 +89,6 @@ def _program(who: Identity, grant: RunGrant) -> Identity:
         inference_only=True,
         requests_per_minute=who.requests_per_minute,
         tokens_per_minute=who.tokens_per_minute,
-        limits_id=who.limits_id,
+        shared_limits=who.shared_limits,
         run=grant,
     )
