@@ -110,6 +110,18 @@ async def test_what_runs_on_in_the_background_holds_nothing_up(bash):
     assert (await bash(command="cat; read line; echo [$line]", timeout=5))[0] == "[]"
 
 
+@pytest.mark.parametrize("words", ["echo other", "printf other"])
+async def test_output_of_the_background_around_a_commands_end_spoils_nothing(bash, words):
+    """The end was read to the last byte received: a number with other output behind it ended the agent's program."""
+    started = f"(while :; do {words}; done) & sleep 0.3; (exit 3)"
+    text, failed = await bash(command=started, timeout=10)
+    assert "[exit status 3]" in text
+    assert not failed
+    text, failed = await bash(command="kill %1; wait; echo back", timeout=10)
+    assert "back" in text
+    assert (await bash(command="echo fine", timeout=10))[0] == "fine"
+
+
 async def test_long_output_loses_its_middle(bash):
     text, _ = await bash(
         command="echo first; head -c 200000 /dev/zero | tr '\\0' x; echo; echo last"

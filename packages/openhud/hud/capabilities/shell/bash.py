@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import shlex
 from contextlib import suppress
@@ -85,7 +86,7 @@ class _Output:
     """A command's output up to its end marker; of a long one, the beginning and the end."""
 
     def __init__(self, mark: bytes) -> None:
-        self._mark = b"\n" + mark + b" "
+        self._mark = re.compile(b"\n" + mark + b" ([0-9]{1,3})\n")
         self._first = bytearray()
         self._last = bytearray()
         self._left_out = 0
@@ -94,10 +95,10 @@ class _Output:
 
     def add(self, data: bytes) -> None:
         self._last += data
-        at = self._last.find(self._mark)
-        if at >= 0 and self._last.endswith(b"\n"):
-            self.exit_status = int(self._last[at + len(self._mark) :])
-            del self._last[at:]
+        if (ended := self._mark.search(self._last)) is not None:
+            self.exit_status = int(ended[1])
+            # What follows is of programs in the background.
+            del self._last[ended.start() : ended.end()]
             self.done = True
         half = MOST_CHARACTERS // 2
         if len(self._first) < half:
