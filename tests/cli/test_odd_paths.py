@@ -2,7 +2,10 @@
 
 import pytest
 
+from hud import input_files
 from hud.cli.main import main
+from hud.environment.sources.loader import load_file
+from hud.errors import UsageError
 
 LONG = "x" * 5000
 
@@ -49,3 +52,60 @@ def test_bytes_that_are_no_text_are_one_sentence(line, capsys):
         2,
         "Error: '\\udcff' is no text in UTF-8.\n",
     )
+
+
+DEEP = b"a = " + b"[" * 20_000 + b"]" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (DEEP, "nested too deep"),
+        (b"steps = " + b"9" * 6000, "is not TOML: Exceeds the limit"),
+        (b'a = 1\nname = "\xe9"\n', ":2: this is no text in UTF-8"),
+        (b"# " + b"x" * (5 << 20), "has more than 4 MiB"),
+        (b"[[[", "is not TOML"),
+        (None, "is a directory"),
+    ],
+)
+@pytest.mark.parametrize("line", [["train", "--config"], ["plan", "--config"]])
+def test_settings_that_cannot_be_read_are_one_sentence(folder, capsys, line, content, reason):
+    file = folder / "settings.toml"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    refused([*line, "settings.toml"], reason, capsys)
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.py"])
+@pytest.mark.parametrize("target", ["loop", "/dev/zero", "/proc/self/mem"])
+def test_tasks_of_a_device_or_a_loop_are_one_sentence(folder, capsys, monkeypatch, name, target):
+    monkeypatch.setattr(input_files.read_input, "__defaults__", (1 << 20,))
+    (folder / name).symlink_to(name if target == "loop" else target)
+    refused(["eval", name, "agent"], "Error: ", capsys)
+
+
+def test_a_pass_and_a_prompt_that_are_no_text_are_one_sentence(folder, capsys):
+    (folder / "odd.txt").write_bytes(b"\xff\xfe")
+    for line in (
+        ["fleet", "join", "http://127.0.0.1:1", "--pass-file", "odd.txt"],
+        ["models", "prompt", "tiny", "--add", "odd.txt"],
+    ):
+        refused(line, "this is no text in UTF-8", capsys)
+
+
+def refused(line, reason, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(line)
+    told = capsys.readouterr()
+    text = told.err + told.out
+    assert (end.value.code, reason.lower() in text.lower()) == (2, True), text
+    assert "Traceback" not in text
+
+
+def test_a_link_to_a_file_of_another_name_is_loaded(folder):
+    (folder / "object-1").write_text("tasks = []\nraise KeyError('loaded')\n")
+    (folder / "rows.py").symlink_to("object-1")
+    with pytest.raises(UsageError, match="loaded"):
+        load_file(folder / "rows.py")

@@ -22,6 +22,8 @@ _OF_PATHS = {
     errno.EROFS,
 }
 _LONGEST = 120
+_LOOP = "Symlink loop from "
+"""Start of the message with which `pathlib` refuses a loop of links, without an error number."""
 
 
 def refused_argument(error: Exception, arguments: Iterable[str]) -> UsageError | None:
@@ -30,6 +32,8 @@ def refused_argument(error: Exception, arguments: Iterable[str]) -> UsageError |
     if isinstance(error, UnicodeEncodeError | TypeError) and "surrogates not allowed" in str(error):
         odd = next((text for text in arguments if _is_odd(text)), None)
         return None if odd is None else UsageError(f"{_short(odd)!r} is no text in UTF-8.")
+    if isinstance(error, RuntimeError) and str(error).startswith(_LOOP):
+        return UsageError(f"{_short(str(error).removeprefix(_LOOP))}: {os.strerror(errno.ELOOP)}.")
     if not isinstance(error, OSError) or error.errno not in _OF_PATHS:
         return None
     path = error.filename

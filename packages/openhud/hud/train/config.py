@@ -18,6 +18,7 @@ from pydantic import (
 from hud.agents.context_window import ContextPolicy, check_compaction
 from hud.engine.backends.registered import PLATFORM, backend_named
 from hud.errors import UsageError
+from hud.input_files import read_input_text
 from hud.learning.losses.config import parse_loss
 from hud.learning.wire_types import MOST_DATUMS, AdvantageOptions, FailedRuns
 from hud.review.judge_method import Method
@@ -341,14 +342,13 @@ def load_config(path: Path | None, overrides: dict[str, Any]) -> TrainConfig:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return a TOML file's contents; raises `UsageError` for an invalid one."""
+    text = read_input_text(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"There is no file {path}.") from None
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except ValueError as error:  # Also for a number of too many digits.
         raise UsageError(f"{path} is not TOML: {error}.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deep.") from None
 
 
 def _first_problem(error: ValidationError) -> str:

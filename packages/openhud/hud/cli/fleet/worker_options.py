@@ -8,6 +8,7 @@ import click
 
 from hud import settings
 from hud.errors import UsageError
+from hud.input_files import read_input_text
 
 rollouts = click.option(
     "--rollouts",
@@ -35,7 +36,7 @@ images = click.option(
 
 def read_pass(file: Path | None) -> str:
     """Return the pass of a file, or of HUD_API_KEY. Raises `UsageError` where there is none."""
-    key = settings.load().api_key if file is None else file.read_text(encoding="utf-8").strip()
+    key = settings.load().api_key if file is None else read_input_text(file).strip()
     if not key:
         raise UsageError(
             "Joining needs a pass: HUD_API_KEY=PASS, or --pass-file. Make one on the platform: hud fleet pass create NAME"

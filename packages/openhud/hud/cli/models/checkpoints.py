@@ -9,6 +9,7 @@ import click
 from hud.cli.models.options import as_json_option, unsaved_note
 from hud.cli.output import console, print_json, tell, training_usage
 from hud.cli.platform_requests import ask, model_path, run
+from hud.input_files import read_input_text
 
 
 @click.command()
@@ -92,7 +93,7 @@ def name(slug: str, checkpoint: str, name: str, as_json: bool) -> None:
 def prompt(slug: str, checkpoint: str, file: Path | None, as_json: bool) -> None:
     """Print the system prompt of a checkpoint (an id, its start, a name, or head), or add one to the tree."""
     if file is not None:
-        node = ask("post", model_path(slug, "prompts"), {"text": file.read_text(encoding="utf-8")})
+        node = ask("post", model_path(slug, "prompts"), {"text": read_input_text(file)})
         added = f"Added {node['name']} ({node['id']}). With evidence: hud models promote {slug} {node['name']} --taskset TASKS"
         tell(as_json, node, added)
         return

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -54,19 +55,21 @@ def load_file(path: Path) -> ModuleType:
     """
     if not path.exists():
         raise NotFoundError(no_file(path))
+    if not path.is_file():  # A device is read without end, a pipe waited for.
+        raise UsageError(f"{path} is not a regular file.")
     path = path.resolve()
     _refuse_shadowing(path)
     _make_neighbours_importable(path.parent)
     set_variables(path.parent)
-    spec = importlib.util.spec_from_file_location(
-        f"hud_environment_{path.stem}_{next(_serial)}", path
-    )
+    name = f"hud_environment_{path.stem}_{next(_serial)}"
+    # By its loader: a link's file may have another suffix.
+    loader = SourceFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # Annotations are resolved in it.
     with _telling_where(str(path)):
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     return module
 
 

@@ -19,6 +19,7 @@ from hud.environment import Environment, Task
 from hud.environment.sources.loader import environments_of, load_file, load_module, tasks_in
 from hud.environment.sources.near_files import no_file
 from hud.errors import NotFoundError, UsageError
+from hud.input_files import read_input
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
 _EXPORTED = {"scenario": "id", "task_id": "id", "name": "slug"}
@@ -106,7 +107,7 @@ def _from_rows(path: Path) -> list[Task]:
 
 def _rows(path: Path) -> Iterator[tuple[Any, str]]:
     """Yield each row of a file and its place."""
-    content = path.read_bytes().removeprefix(BOM_UTF8)
+    content = read_input(path).removeprefix(BOM_UTF8)
     if path.suffix == ".jsonl":
         for number, line in enumerate(content.splitlines(), start=1):
             if line.strip():
