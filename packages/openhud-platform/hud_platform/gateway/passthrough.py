@@ -175,7 +175,7 @@ def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:
 
 
 def refuse_encoding(model: ProviderModel, response: aiohttp.ClientResponse) -> None:
-    """Raise `UpstreamError` for an answer whose encoding nobody reads: the provider was asked for a plain one."""
+    """Raise `UpstreamError` for an answer in an unknown encoding: the provider was asked for a plain one."""
     encoding = response.headers.get("content-encoding", "").lower()
     if encoding not in _DECODED:
         raise UpstreamError(

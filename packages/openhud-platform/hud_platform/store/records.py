@@ -241,7 +241,10 @@ def _trace(run: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
 def trace_spans(
     store: Store, team: str, trace_id: str, limit: int, offset: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return the spans of a trace that are not steps, as received, in the order of their starts; and their number."""
+    """Return the spans of a trace that are not steps, as received, in the order of their starts; and their number.
+
+    Raises `UsageError` for a page of several spans that is too large.
+    """
     spans = tables.spans
     query = sa.select(spans.c.span).where(spans.c.trace_id == trace_id)
     rows, total = store.page(query.order_by(spans.c.started_at, spans.c.span_id), limit, offset)

@@ -36,10 +36,10 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             raise EventTooLargeError(f"An event is larger than {MOST_EVENT_BYTES >> 20} MiB.")
         if b"\n" not in piece and b"\r" not in piece:
             continue  # A long line in small pieces is split once.
-        whole = bytes(rest)
+        received = bytes(rest)
         # A CR at the end may be the first half of a line's end.
-        end = b"\r" if whole.endswith(b"\r") else b""
-        *complete, last = _LINE_END.split(whole[: len(whole) - len(end)])
+        end = b"\r" if received.endswith(b"\r") else b""
+        *complete, last = _LINE_END.split(received[: len(received) - len(end)])
         rest = bytearray(last + end)
         for line in complete:
             if first:
