@@ -212,3 +212,38 @@ def test_a_template_that_never_ends_is_refused_when_its_model_is_added(tmp_path,
     with pytest.raises(UsageError, match=r"takes longer than 4 s .* another template"):
         weight_sources.check_folder(folder)
     assert sum(seconds) < 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ raise_exception('never') }}",
+        "{{ absent.field.of_it }}",
+        "{{ absent() }}",
+        "{% for m in messages %}{{ m.content.absent.field }}{% endfor %}",
+        "{{ 1 // 0 }}",
+        "{{ messages[7].content }}",
+        "{{ 'a' * 10**9 }}",
+        "{# nothing #}",
+        "{% if messages | length > 9 %}x{% else %}{{ raise_exception('few') }}{% endif %}",
+    ],
+)
+def test_a_template_that_renders_no_conversation_is_refused_when_its_model_is_added(tmp_path, text):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "mute")
+    (folder / "chat_template.jinja").write_text(text)
+    with pytest.raises(UsageError, match=r"another template") as refusal:
+        weight_sources.check_folder(folder)
+    assert str(folder) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}",
+        "{% if messages | length < 3 %}{{ raise_exception('few') }}{% endif %}{{ messages[0].content }}",
+    ],
+)
+def test_a_template_that_renders_some_conversations_is_taken(tmp_path, text):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "choosy")
+    (folder / "chat_template.jinja").write_text(text)
+    weight_sources.check_folder(folder)

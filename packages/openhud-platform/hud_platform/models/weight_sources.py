@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud.engine.chat.tokenizer_settings import TEMPLATE_FOLDER, chat_templates, format_files
 from hud.engine.config import ADAPTER_CONFIG
 from hud.errors import NotFoundError, StoreError, UsageError
+from hud.trace import ChatMessage
 
 if TYPE_CHECKING:
     from hud.engine.chat.chat_format import ChatFormat
@@ -22,8 +22,15 @@ MOST_BYTES = 8 << 20
 """Largest of the files beside the weights and the tokenizer, whose own limit is larger; published ones have up to 2 MB."""
 TRIAL_SECONDS = 20.0
 """Processor time of the conversations that are rendered while a model is added."""
+_USER: ChatMessage = {"role": "user", "content": "?"}
+_TRIALS: list[list[ChatMessage]] = [
+    [_USER],
+    [{"role": "system", "content": "?"}, _USER],
+    [_USER, {"role": "assistant", "content": "?"}, _USER],
+]
+"""Conversations of which a model's template must render one. Some templates need a system message."""
 _LONGEST_SHOWN = 200
-"""Characters of a path in an error message."""
+"""Characters of a path, or of a template's refusal, in an error message."""
 
 
 def machine_path(text: str) -> Path:
@@ -88,12 +95,18 @@ def _read_formats(folder: Path) -> None:
         return
     with together(TRIAL_SECONDS) as used_up:
         chat = ChatFormat(folder, config)
-        last = max(_first_prompt(chat), default=0)
+        ids, refusal = _first_prompt(chat)
         if used_up():
             raise UsageError(
                 f"The chat template of {folder} takes longer than {TRIAL_SECONDS:g} s to render its first conversations. "
                 "Use a model with another template."
             )
+    if not ids:
+        raise UsageError(
+            f"The chat template of {folder} renders no conversation, not even one message of a user: {refusal} Use a model with "
+            "another template."
+        )
+    last = max(ids)
     if last >= config.vocab_size:
         raise UsageError(
             f"The chat template of {folder} writes the token id {last}; the model knows {config.vocab_size} tokens. Use the "
@@ -101,11 +114,18 @@ def _read_formats(folder: Path) -> None:
         )
 
 
-def _first_prompt(chat: ChatFormat) -> list[int]:
-    """Return the ids of a prompt of one message; none for a template that refuses it."""
-    with suppress(UsageError):
-        return chat.render([{"role": "user", "content": "?"}], [])
-    return []
+def _first_prompt(chat: ChatFormat) -> tuple[list[int], str]:
+    """Return the ids of a prompt of the first trial conversation that the template renders; none, and the first one's refusal."""
+    refusals: list[str] = []
+    for conversation in _TRIALS:
+        try:
+            ids = list(chat.render(conversation, []))
+        except UsageError as error:
+            refusals.append(str(error))
+        else:
+            if ids:
+                return ids, ""
+    return [], refusals[0][:_LONGEST_SHOWN] if refusals else "it writes nothing."
 
 
 def place_companions(
