@@ -119,8 +119,8 @@ class Limits:
             upsert(connection, levels, [full])
             row = connection.execute(query.with_for_update()).one()
         seconds = (self._now() - row.counted_at).total_seconds()
-        # The clock of another server's machine may be ahead. Much later, the date is of a clock that was set back since: nobody
-        # waits until it comes.
+        # The clock of another server's machine may be ahead. Much later, the date is of a clock that was set back since: no
+        # request waits until it comes.
         seconds = _MINUTE if seconds < -_MINUTE else max(0.0, seconds)
         return _refilled(row.level, seconds, per_minute)
 

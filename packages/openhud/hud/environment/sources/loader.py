@@ -51,7 +51,7 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
 def load_file(path: Path) -> ModuleType:
     """Execute a Python file as a new module, with its folder importable and its `.env` set; errors name file and line.
 
-    Raises `NotFoundError` if there is none.
+    Raises `NotFoundError` if there is none, `UsageError` for one that is no regular file.
     """
     if not path.exists():
         raise NotFoundError(no_file(path))
