@@ -207,3 +207,14 @@ def test_an_export_that_is_added_again_has_trained_too(hud, tmp_path, way):
     hud(f"train c tasks.py {small}")
     refusal = hud(f"models promote n {checkpoints(hud, 'c')[-1]['name']} --from c {PLAYED}", 2)
     assert "trained on" in refusal
+
+
+@pytest.mark.slow
+def test_a_system_prompt_that_shows_held_out_tasks_is_no_better_than_training_on_them(
+    hud, tmp_path
+):
+    hud(CREATE)
+    (tmp_path / "prompt.txt").write_text("You answer.\n\nsay wine\nyes\n")
+    hud("models prompt m --add prompt.txt")
+    refusal = hud(f"models promote m {checkpoints(hud)[-1]['name']} {PLAYED}", 2)
+    assert "1 of the 8 tasks are trained on, such as say(word='wine')" in refusal

@@ -62,7 +62,7 @@ def judge(
     first = _rewards(registry, model, evidence.jobs[0], of_head, "the head")
     second = _rewards(registry, model, evidence.jobs[1], {(source.slug, node.id)}, node.name)
     _refuse_other_rules(registry, model, evidence.jobs)
-    _refuse_trained(registry, model, source, evidence.jobs, {*first, *second})
+    _refuse_trained(registry, model, source, node, evidence.jobs, {*first, *second})
     return decide(first, second, evidence.gate, evidence.subsets)
 
 
@@ -82,7 +82,8 @@ def judge_recorded(
         for side in (model.head_checkpoint_id, checkpoint)
     ]
     # All runs show the task's arguments: a slug may name several tasks.
-    trained = _trained(registry, model, model, [run[1] for side in sides for run in side])
+    trace_ids = [run[1] for side in sides for run in side]
+    trained = _trained(registry, model, model, checkpoint, trace_ids)
     of_head, of_candidate = ({slug for slug, _, _ in side} for side in sides)
     held_out = (of_head & of_candidate) - trained
     head, candidate = (_by_task(side, held_out) for side in sides)
@@ -220,6 +221,7 @@ def _refuse_trained(
     registry: Registry,
     model: ModelRecord,
     source: ModelRecord,
+    node: CheckpointRecord,
     jobs: Sequence[str],
     slugs: Collection[str],
 ) -> None:
@@ -229,7 +231,7 @@ def _refuse_trained(
         runs.c.team_id == team, runs.c.job_id.in_(jobs)
     )
     played = {row.trace_id: row.slug for row in registry.store.rows(of_jobs)}
-    trained = sorted(_trained(registry, model, source, list(played)))
+    trained = sorted(_trained(registry, model, source, node.id, list(played)))
     if trained:
         of_task = {slug: trace for trace, slug in played.items() if slug in trained[:1]}
         example = task_labels(registry.store, team, of_task).get(trained[0], trained[0])
@@ -240,9 +242,16 @@ def _refuse_trained(
 
 
 def _trained(
-    registry: Registry, model: ModelRecord, source: ModelRecord, trace_ids: Collection[str]
+    registry: Registry,
+    model: ModelRecord,
+    source: ModelRecord,
+    candidate: str | None,
+    trace_ids: Collection[str],
 ) -> set[str]:
-    """Return the slugs of runs whose tasks were trained on by the models from which the weights of these come."""
+    """Return the slugs of runs whose tasks were trained on by the models from which the weights of these come, or are in the
+    candidate's system prompt.
+    """
     store, team, lineage = registry.store, model.team_id, lineage_of(registry, source, model)
     by_task = trained_on(store, team, lineage.values(), trace_ids, model_ids=lineage.keys())
-    return by_task | prompts_trained_on(store, team, lineage.keys(), trace_ids)
+    system_prompt = registry.tree.system_prompt(candidate)
+    return by_task | prompts_trained_on(store, team, lineage.keys(), trace_ids, system_prompt)

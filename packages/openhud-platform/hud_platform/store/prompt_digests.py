@@ -1,4 +1,5 @@
-"""Digests of prompts: 64 bits of a text's lines, equal for texts that differ in case, spaces or marks at the end of a line.
+"""Digests of prompts: 64 bits of a text's lines, and of its sentences, equal for texts that differ in case, spaces or marks around
+them.
 
 A trained text has digests of its messages and of parts of them, so that a question is found under other words around it.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, combinations, islice
 
 MOST_DIGESTS = 512
@@ -22,6 +24,10 @@ _LAST = 40
 _QUESTION = 24
 """Fewest characters of a part of a prompt that is compared alone, and its fewest words."""
 _WORDS = 4
+_SENTENCE_END = re.compile(
+    r"""(?<=[.?!:;])\s+|\\[nt]|["“”«»]|</?\w{1,12}>|(?:^|\n)\s*(?:[0-9]{1,3}[.)]|[-*>#•]+)\s"""
+)
+_QUOTES = str.maketrans("‘’‚´", "''''")
 _SPEAKER = re.compile(r"^(?:system|user|human|question|q|assistant|model|answer|a)\s*:\s*")
 _UNSEEN = {"Cc", "Cf"}
 
@@ -33,11 +39,28 @@ def lines_of(text: str) -> Lines:
     return tuple(line for line in map(_line, text.splitlines()) if line)
 
 
+def sentences_of(text: str) -> Lines:
+    """Return the sentences of a text, across lines, as `lines_of`."""
+    return tuple(line for line in map(_line, _SENTENCE_END.split(text)) if line)
+
+
+_SPLITS: tuple[Callable[[str], Lines], ...] = (lines_of, sentences_of)
+
+
 def trained_digests(messages: Iterable[str]) -> set[int]:
     """Return at most `MOST_DIGESTS` digests of the messages of a training sequence."""
-    by_message = [lines for lines in map(lines_of, messages) if lines]
-    ranges = chain.from_iterable(_ranges(lines) for lines in by_message)
-    return set(map(_digest, islice(chain(by_message, ranges), MOST_DIGESTS)))
+    of_messages = [_message_digests(text) for text in messages]
+    messages_first = (digest for digests, _ in of_messages for digest in digests)
+    parts = (digest for _, ranges in of_messages for digest in ranges)
+    return set(islice(chain(messages_first, parts), MOST_DIGESTS))
+
+
+@lru_cache(maxsize=256)
+def _message_digests(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the digests of a message as a whole, and those of its parts. The sequences of a group share prompts."""
+    splits = [lines for lines in (split(text) for split in _SPLITS) if lines]
+    ranges = islice(chain.from_iterable(map(_ranges, splits)), MOST_DIGESTS)
+    return tuple(map(_digest, splits)), tuple(dict.fromkeys(map(_digest, ranges)))
 
 
 def question_digests(
@@ -48,11 +71,12 @@ def question_digests(
     `prompts`: the messages of each prompt of a task, by slug; `templates`: the template of each task. A question is the last
     message that the tasks of a template do not share, and its lines between those that they all begin and end with.
     """
-    by_template: dict[str, dict[str, set[tuple[Lines, ...]]]] = {}
-    for slug, of_task in prompts.items():
-        chosen = by_template.setdefault(templates.get(slug, ""), {}).setdefault(slug, set())
-        chosen |= {tuple(map(lines_of, messages)) for messages in of_task}
     digests: dict[int, set[str]] = {}
+    by_template: dict[tuple[int, str], dict[str, set[tuple[Lines, ...]]]] = {}
+    for number, split in enumerate(_SPLITS):
+        for slug, of_task in prompts.items():
+            tasks = by_template.setdefault((number, templates.get(slug, "")), {})
+            tasks[slug] = {tuple(map(split, messages)) for messages in of_task}
     for tasks in by_template.values():
         every = [set(prompt) for of_task in tasks.values() for prompt in of_task]
         shared = set.intersection(*every) if len(tasks) > 1 else set()
@@ -114,12 +138,14 @@ def _ranges(lines: Lines) -> Iterator[Lines]:
 
 def _line(text: str) -> str:
     """Return a line without what may differ between two copies of it."""
-    seen = "".join(
-        " " if character.isspace() else character
-        for character in unicodedata.normalize("NFKC", text)
-        if character.isspace() or unicodedata.category(character) not in _UNSEEN
-    )
-    line = " ".join(seen.casefold().split())
+    seen = text
+    if not (text.isascii() and text.isprintable()):
+        seen = "".join(
+            " " if character.isspace() else character
+            for character in unicodedata.normalize("NFKC", text)
+            if character.isspace() or unicodedata.category(character) not in _UNSEEN
+        )
+    line = " ".join(seen.translate(_QUOTES).casefold().split())
     return _SPEAKER.sub("", line).strip("*_\"'` ").rstrip(".?!:… ")
 
 

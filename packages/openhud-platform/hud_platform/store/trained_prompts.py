@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hud import exact_json
 from hud_platform.store import Store, tables
 from hud_platform.store.ingest import upsert
-from hud_platform.store.prompt_digests import question_digests
+from hud_platform.store.prompt_digests import question_digests, trained_digests
 from hud_platform.store.queries import in_parts
 
 _FIRST_STEPS = 2
@@ -20,18 +20,25 @@ _FIRST_STEPS = 2
 def record_prompts(store: Store, model_id: str, digests: Collection[int]) -> None:
     """Record that a model was trained on prompts with these digests."""
     rows = [{"model_id": model_id, "digest": digest} for digest in sorted(digests)]
+    if not rows:
+        return
     with store.begin() as connection:
         for part in in_parts(rows):
             upsert(connection, tables.trained_prompts, [*part])
 
 
 def prompts_trained_on(
-    store: Store, team: str, model_ids: Collection[str], trace_ids: Collection[str]
+    store: Store,
+    team: str,
+    model_ids: Collection[str],
+    trace_ids: Collection[str],
+    system_prompt: str | None = None,
 ) -> set[str]:
-    """Return the slugs of those runs whose prompt one of these models was trained on."""
+    """Return the slugs of those runs whose prompt one of these models was trained on, or is in the candidate's system prompt."""
     trained = tables.trained_prompts
     of_models = trained.c.model_id.in_(model_ids)
-    if not store.values(sa.select(trained.c.digest).where(of_models).limit(1)):
+    shown = trained_digests([system_prompt]) if system_prompt else set()
+    if not shown and not store.values(sa.select(trained.c.digest).where(of_models).limit(1)):
         return set()
     prompts: dict[str, set[tuple[str, ...]]] = {}
     templates: dict[str, str] = {}
@@ -41,7 +48,7 @@ def prompts_trained_on(
         prompts.setdefault(slug, set()).add(messages)
         templates[slug] = template
     slugs = question_digests({slug: [*of] for slug, of in prompts.items()}, templates)
-    matched: set[str] = set()
+    matched = {slug for digest in shown & slugs.keys() for slug in slugs[digest]}
     for part in in_parts(sorted(slugs)):
         query = sa.select(trained.c.digest).where(of_models, trained.c.digest.in_(part))
         for digest in store.values(query):
