@@ -1,15 +1,12 @@
 """The cache of large models on a CPU attends as the plain one does, in fp32 and in bfloat16, whatever rows there are."""
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.engine.random_decoder import random_decoder
 
 from hud.engine.kernels import backend_for
 from hud.engine.sample.kv_cache import CacheSize, KVCache
-from hud_kernels.cpu import paged_cache
+from hud_kernels.cpu import paged_cache, team
 from hud_kernels.cpu.paged_cache import PagedCache
 from hud_kernels.cpu.paged_runner import PagedRunner
 
@@ -55,7 +52,7 @@ def config():
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_row_attends_to_its_own_tokens(config, dtype, width, threads, monkeypatch):
-    monkeypatch.setattr(paged_cache.torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(team.torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(paged_cache, "ALONE", 0)
     positions, attended = filled(PagedCache, config, [130, 64, 0, 1], width, dtype)
     wanted_positions, wanted = filled(KVCache, config, [130, 64, 0, 1], width, dtype)
@@ -69,15 +66,6 @@ def test_many_new_tokens_attend_by_matrix_instructions_where_there_are_some(conf
     attended = filled(PagedCache, config, [130, 0], 70, torch.bfloat16)[1]
     wanted = filled(KVCache, config, [130, 0], 70, torch.bfloat16)[1]
     torch.testing.assert_close(attended, wanted, atol=2e-2, rtol=2e-2)
-
-
-@pytest.mark.slow
-@given(keys=st.lists(st.integers(1, 9000), min_size=1, max_size=40), threads=st.integers(1, 9))
-@settings(max_examples=200)
-def test_threads_share_all_rows_once(keys, threads):
-    shares = paged_cache._shares(np.array(keys), threads)
-    assert [row for share in shares for row in range(len(keys))[share]] == list(range(len(keys)))
-    assert 1 <= len(shares) <= threads
 
 
 def test_pages_are_copied_whole(config):

@@ -25,25 +25,25 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 f32, i32 = np.float32, np.int32
 LOG2_E = f32(math.log2(math.e))
+OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "fastmath": {"contract", "reassoc", "nsz", "arcp", "afn"},
+}
+"""Of compiled code: sums may be taken in any order; infinities and NaN keep their meaning."""
 BLOCK = 64
 """Probabilities that are summed at once: the sums are looked through before the probabilities of one of them are."""
 
 
 def compiled(function: Function) -> Function:
-    """Return a function's compiled form. Sums may be taken in any order; infinities and NaN keep their meaning.
+    """Return a function's compiled form, with `OPTIONS`.
 
     Cached code is compiled again when the function's file changes, and not when a file changes whose functions it calls: after
     a change of those, touch the files that import them.
     """
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"contract", "reassoc", "nsz", "arcp", "afn"},
-    }
     try:
-        return cast(Function, njit(function, cache=True, **options))
+        return cast(Function, njit(function, cache=True, nogil=True, **OPTIONS))
     except RuntimeError:  # There is no folder to keep it in: each process compiles it.
-        return cast(Function, njit(function, **options))
+        return cast(Function, njit(function, nogil=True, **OPTIONS))
 
 
 def _as_float(_context: Any, _bits: Any) -> Any:
@@ -62,7 +62,7 @@ def _as_bits(_context: Any, _number: Any) -> Any:
 
 float_of: Any = intrinsic(_as_float)
 """Returns the fp32 number that has these 32 bits."""
-_bits_of: Any = intrinsic(_as_bits)
+bits_of: Any = intrinsic(_as_bits)
 """Returns the 32 bits of an fp32 number."""
 
 
@@ -74,7 +74,7 @@ def largest(x: Floats) -> Any:
     """
     most = i32(-0x80000000)
     for place in range(len(x)):
-        bits = _bits_of(x[place])
+        bits = bits_of(x[place])
         most = max(most, bits ^ ((bits >> i32(31)) & i32(0x7FFFFFFF)))
     return float_of(most ^ ((most >> i32(31)) & i32(0x7FFFFFFF)))
 

@@ -26,7 +26,7 @@ LANES = 16 if _MANY_REGISTERS else 8
 _WIDE, _HALF = (64, 32) if _MANY_REGISTERS else (COLUMNS, COLUMNS)
 _WIDTHS = sorted({_WIDE, _HALF, COLUMNS})
 """Columns of tiles; see `_width`."""
-_HEIGHTS = 6, 4, 2, 1
+_HEIGHTS = 6, 4, 3, 2, 1
 """Rows of tiles; see `_height`. The largest leaves few registers idle: 24 of 32 are its sums, or 12 of 16."""
 _MOST = 1 << 10
 """More than a tile has columns."""
@@ -63,6 +63,20 @@ def _vector_at(builder: Any, address: Any, vector: int = 0) -> Any:
     return builder.bitcast(address, _VECTOR.as_pointer())
 
 
+def _load(builder: Any, address: Any, vector: int) -> Any:
+    """Return the numbers of a vector at an address, or of a later one."""
+    return builder.load(_vector_at(builder, address, vector), align=4)
+
+
+def _load_halves(builder: Any, address: Any, vector: int) -> Any:
+    """Return what `_load` does, of numbers in bfloat16."""
+    address = _further(builder, address, _INDEX(2 * LANES * vector))
+    kinds = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(ir.IntType(32), LANES)
+    halves = builder.load(builder.bitcast(address, kinds[0].as_pointer()), align=2)
+    bits = builder.shl(builder.zext(halves, kinds[1]), kinds[1]([16] * LANES))
+    return builder.bitcast(bits, _VECTOR)
+
+
 def _spread(builder: Any, address: Any) -> Any:
     """Return a vector of one number over and over."""
     number = builder.load(builder.bitcast(address, _NUMBER.as_pointer()), align=4)
@@ -94,6 +108,7 @@ def _tiles(added: bool) -> Any:
             _Matrix(context, builder, kind, array)
             for kind, array in zip(signature.args, arrays, strict=False)
         )
+        halves = signature.args[1].dtype == types.int16
         places = [a.at(row, _INDEX(0)), *a.strides, b.at(_INDEX(0), column), b.strides[0]]
         places += [b.rows, c.at(row, column), c.strides[0]]
         done = builder.append_basic_block("done")
@@ -102,7 +117,7 @@ def _tiles(added: bool) -> Any:
             block = builder.append_basic_block(f"{height}_rows")
             which.add_case(_INDEX(_MOST * height + width), block)
             builder.position_at_end(block)
-            builder.call(_tile(builder.module, height, width // LANES, added), places)
+            builder.call(_tile(builder.module, height, width // LANES, added, halves), places)
             builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
@@ -110,8 +125,8 @@ def _tiles(added: bool) -> Any:
     return intrinsic(tiles)
 
 
-def _tile(module: Any, rows: int, vectors: int, added: bool) -> Any:
-    """Return a function of a module that computes a tile of so many rows and vectors.
+def _tile(module: Any, rows: int, vectors: int, added: bool, halves: bool) -> Any:
+    """Return a function of a module that computes a tile of so many rows and vectors; `halves`: b is in bfloat16.
 
     Its arguments: where a begins, and its strides; where b begins, its rows' stride, and their number; where c begins, and its
     rows' stride. All strides are in bytes. There is one of it however often it is called.
@@ -119,7 +134,7 @@ def _tile(module: Any, rows: int, vectors: int, added: bool) -> Any:
     kind = ir.FunctionType(
         ir.VoidType(), [_BYTES, _INDEX, _INDEX, _BYTES, _INDEX, _INDEX, _BYTES, _INDEX]
     )
-    name = f"hud.tile.{rows}.{vectors}.{'added' if added else 'written'}"
+    name = f"hud.tile.{rows}.{vectors}.{'added' if added else 'written'}{'.halves' * halves}"
     if name in module.globals:
         return module.globals[name]
     tile = ir.Function(module, kind, name)
@@ -149,9 +164,8 @@ def _tile(module: Any, rows: int, vectors: int, added: bool) -> Any:
     column = builder.mul(place, a_column)
     of_a = [_spread(builder, _further(builder, start, column)) for start in in_a]
     row_of_b = _further(builder, b, builder.mul(place, b_row))
-    of_b = [
-        builder.load(_vector_at(builder, row_of_b, vector), align=4) for vector in range(vectors)
-    ]
+    load = _load_halves if halves else _load
+    of_b = [load(builder, row_of_b, vector) for vector in range(vectors)]
     for (row, vector), total in zip(sums_at, sums, strict=True):
         total.add_incoming(_add_product(builder, total, of_a[row], of_b[vector]), step)
     place.add_incoming(builder.add(place, _INDEX(1)), step)
@@ -170,7 +184,7 @@ _write_tile, _add_tile = _tiles(False), _tiles(True)
 @compiled
 def _height(left: Any) -> Any:
     """Return how many of so many rows the next tile takes."""
-    return 6 if left >= 6 else 4 if left >= 4 else 2 if left >= 2 else 1
+    return 6 if left >= 6 else min(left, 4)
 
 
 @compiled
@@ -183,7 +197,7 @@ def _width(left: Any) -> Any:
 def multiply(a: Any, b: Any, c: Any) -> None:
     """Write the product of a (N, K) and b (K, M) into c (N, M).
 
-    All are fp32, c is none of the others, M is a multiple of `COLUMNS`, and rows of b and c lie in one piece each.
+    All are fp32, or b is the 16 bits of bfloat16 as integers; c is none of the others, M is a multiple of `COLUMNS`, and rows of b and c lie in one piece each.
     """
     column = 0
     while column < c.shape[1]:

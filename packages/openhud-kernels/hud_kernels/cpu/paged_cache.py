@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hud.engine.models.precision import slower_than_fp32
 from hud.engine.sample.kv_cache import KVCache
-from hud_kernels.cpu.kernels import Integers
-from hud_kernels.cpu.paged_kernels import attend, store
+from hud_kernels.cpu.paged_kernels import TOKENS, kernels_for
+from hud_kernels.cpu.team import Work, run
 
-DTYPES = (torch.float32, torch.bfloat16)
-"""Dtypes of caches that the kernels read."""
 WIDE = 64
 """Most new tokens of a row that the kernels attend with where the CPU has matrix instructions for the cache's dtype."""
+PLACED = 32
+"""New tokens that one thread places before another one is worth its start."""
 ALONE = 4096
-"""Most keys, all rows together, that one thread attends to faster than several."""
+"""Most keys, all rows together, to which one thread attends faster than several."""
+
+Norms = tuple[Tensor, Tensor, Tensor]
+"""Weights (D,) of the norms of queries and keys, and their epsilon (1,) in fp32."""
 
 
 class PagedCache(KVCache):
-    """Keys and values in `DTYPES`; those of a page lie in it as the columns of a matrix."""
+    """Keys and values in a dtype of `KINDS`; those of a page lie in it as the columns of a matrix."""
 
     def aim(
         self,
@@ -39,55 +37,75 @@ class PagedCache(KVCache):
         """Prepare for `width` new tokens in each row; see `KVCache.aim`."""
         size = self.size.page_tokens
         self.rows, self.width = len(tables), width
-        self._starts = np.array(starts)
-        positions = self._starts[:, None] + np.arange(width)
+        first = torch.tensor(starts)
+        positions = first[:, None] + torch.arange(width)
         widest = -(-(max(starts) + width) // size)
         # What padding writes goes to the last page, which no token attends to.
-        self._tables = np.full((self.rows, widest), self.size.pages)
-        for row, pages in enumerate(tables):
-            self._tables[row, : min(widest, len(pages))] = pages[:widest]
-        self._page_numbers = np.take_along_axis(self._tables, positions // size, 1).ravel()
-        self._offsets = (positions % size).ravel()
-        self._shares = _shares(self._starts + width, torch.get_num_threads())
+        spill = [self.size.pages] * widest
+        tables_now = [[*pages[:widest], *spill[len(pages) :]] for pages in tables]
+        self._starts, self._tables = first, torch.tensor(tables_now)
+        pages = self._tables.gather(1, positions // size).flatten()
+        self._targets = pages, (positions % size).flatten()
+        self._longest = max(starts) + width
+        self._keys = sum(starts) + self.rows * width
         dtype = self.keys.dtype
+        self._kernels = kernels_for(dtype)
         self._mask: Tensor | None = None
         if width > WIDE and dtype != torch.float32 and not slower_than_fp32(dtype):
-            reach = np.arange(widest * size)
-            self._mask = torch.from_numpy(reach <= positions[:, None, :, None])
-        return torch.from_numpy(positions.ravel())
+            self._mask = torch.arange(widest * size) <= positions[:, None, :, None]
+        return positions.flatten()
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Store keys and values (B * width, kv_heads, D) of the new tokens."""
+        pages, places = self._targets
         keys, values = self._layer(layer)
-        store(keys, values, _numbers(k), _numbers(v), self._page_numbers, self._offsets)
+        keys[pages, :, :, places], values[pages, :, places] = k, v
+
+    def place(
+        self, layer: int, projected: Tensor, cos: Tensor, sin: Tensor, norms: Norms | None
+    ) -> Tensor:
+        """Store keys and values of the projections (N, (heads + 2 kv_heads) * D) of the new tokens; return their queries.
+
+        Queries (N, heads, D) and keys are turned by the angles' `cos` and `sin` (N, 1, D), after `norms`.
+        """
+        rows, size = len(projected), self.keys.shape[-1]
+        heads = projected.shape[1] // size - 2 * self.kv_heads
+        queries = projected.new_empty(rows, heads, size)
+        arrays = projected, queries, *self._targets, cos, sin, *(norms or (0, 0, 0))
+        self._run(self._kernels.place, rows // PLACED, layer, arrays, rows, heads)
+        return queries
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return the attention output (B * width, heads * D) of the new tokens' queries (B * width, heads, D)."""
         if self._mask is not None:
             return self._attend_by_matrices(layer, q, self._mask)
-        keys, values = self._layer(layer)
-        queries = q.detach().float().contiguous().numpy()
-        queries = queries.reshape(self.rows, self.width, *queries.shape[1:])
-        out = np.empty_like(queries)
+        q = q.contiguous()
+        out, runs = torch.empty_like(q), -(-self.width // TOKENS)
+        units = self.rows * self.kv_heads * runs if self._keys > ALONE else 1
+        arrays = q, out, self._tables, self._starts
+        sizes = self.rows, self.width, q.shape[1], self._tables.shape[1], self._longest
+        self._run(self._kernels.attend, units, layer, arrays, *sizes)
+        return out.view(len(q), -1)
 
-        def part(share: slice) -> None:
-            attend(
-                queries[share], self._tables[share], self._starts[share], keys, values, out[share]
-            )
+    def _run(
+        self, task: Work, most: int, layer: int, arrays: Iterable[Tensor | int], *sizes: int
+    ) -> None:
+        """Call a kernel with a layer's keys and values."""
+        pages, heads, tokens, size = self.values.shape[1:]
+        stored = self.keys[layer], self.values[layer]
+        run(task, most, *stored, *arrays, pages, heads, tokens, size, *sizes)
 
-        own, *others = self._shares
-        running = [_helpers(len(others)).submit(part, share) for share in others]
-        part(own)
-        for other in running:
-            other.result()
-        return torch.from_numpy(out).view(len(q), -1).to(q.dtype)
+    def _layer(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Return the keys (pages, kv_heads, D, T) and values (pages, kv_heads, T, D) of a layer."""
+        values = self.values[layer]
+        pages, heads, tokens, size = values.shape
+        return self.keys[layer].view(pages, heads, size, tokens), values
 
     def _attend_by_matrices(self, layer: int, q: Tensor, mask: Tensor) -> Tensor:
         """Return what `attend` does, by torch's own attention over a copy of the pages: many queries pay for it."""
-        tables = torch.from_numpy(self._tables)
-        values = self.values[layer][tables].transpose(1, 2)  # (B, kv_heads, P, T, D)
+        values = self.values[layer][self._tables].transpose(1, 2)  # (B, kv_heads, P, T, D)
         rows, heads, pages, tokens, size = values.shape
-        keys = self.keys[layer].view(-1, heads, size, tokens)[tables].permute(0, 2, 1, 4, 3)
+        keys = self._layer(layer)[0][self._tables].permute(0, 2, 1, 4, 3)
         attended = F.scaled_dot_product_attention(
             q.view(rows, self.width, -1, size).transpose(1, 2),
             keys.reshape(rows, heads, pages * tokens, size),
@@ -96,29 +114,3 @@ class PagedCache(KVCache):
             enable_gqa=self.groups > 1,
         )
         return attended.transpose(1, 2).reshape(len(q), -1)
-
-    def _layer(self, layer: int) -> tuple[Any, Any]:
-        """Return the keys (pages, kv_heads, D, T) and values (pages, kv_heads, T, D) of a layer."""
-        values = _numbers(self.values[layer])
-        pages, heads, tokens, size = values.shape
-        return _numbers(self.keys[layer]).reshape(pages, heads, size, tokens), values
-
-
-def _numbers(x: Tensor) -> Any:
-    """Return a tensor as an array: fp32, or the 16 bits of bfloat16 as integers."""
-    x = x.detach().contiguous()
-    return (x if x.dtype == torch.float32 else x.view(torch.int16)).numpy()
-
-
-def _shares(keys: Integers, threads: int) -> list[slice]:
-    """Divide rows that attend to so many `keys` (B,) among threads, in consecutive runs of about as many keys."""
-    sums = np.cumsum(keys)
-    threads = min(threads, len(keys)) if sums[-1] > ALONE else 1
-    borders = np.searchsorted(sums, sums[-1] * np.arange(1, threads) / threads) + 1
-    return [slice(*run) for run in pairwise([0, *map(int, borders), len(keys)]) if run[0] < run[1]]
-
-
-@cache
-def _helpers(count: int) -> ThreadPoolExecutor:
-    """Return threads beside the one that computes."""
-    return ThreadPoolExecutor(count, "hud-attend")

@@ -69,7 +69,7 @@ class CpuRunner(PlainRunner):
         self._count = 0
         requests = [chunk.request for chunk in batch]
         stops = requests[0].stop_ids
-        if any(_needs_logits(request) or request.stop_ids != stops for request in requests):
+        if any(needs_logits(request) or request.stop_ids != stops for request in requests):
             return
         self._count = 1
         # A prompt that is being computed, or a preempted sequence, continues after this call.
@@ -114,5 +114,6 @@ class CpuRunner(PlainRunner):
         return results
 
 
-def _needs_logits(request: Request) -> bool:
+def needs_logits(request: Request) -> bool:
+    """Return whether a token of a request is sampled by torch: from a cut or masked distribution, or with its likeliest ones."""
     return request.constraint is not None or request.top > 0 or request.params.truncates

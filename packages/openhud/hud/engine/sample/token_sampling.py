@@ -17,6 +17,7 @@ from torch import Tensor
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
 
+NOT_FINITE = "The model's logits are not finite: its weights hold NaN or infinite values, or overflow in their dtype."
 _BLOCK = 64
 """Random numbers generated at a time."""
 _WIDTH = 128
@@ -76,9 +77,7 @@ def sample_tokens(
     # One copy, as each waits for the GPU; float64 holds ids exactly.
     both = torch.cat((ids.double(), chosen.double()), dim=-1).T.tolist()
     if any(map(math.isnan, both[1])):
-        raise InfrastructureFault(
-            "The model's logits are not finite: its weights hold NaN or infinite values, or overflow in their dtype."
-        )
+        raise InfrastructureFault(NOT_FINITE)
     return [int(token) for token in both[0]], both[1]
 
 
