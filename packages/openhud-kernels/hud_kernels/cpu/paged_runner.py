@@ -16,7 +16,7 @@ from hud.engine.sample.request import Request
 from hud.engine.sample.runner import Sampled
 from hud.engine.sample.token_sampling import NOT_FINITE
 from hud.errors import InfrastructureFault
-from hud_kernels.cpu.fused_layers import hidden_fused
+from hud_kernels.cpu.fused_layers import ELEMENTS, hidden_fused
 from hud_kernels.cpu.layer_kernels import kernels_for
 from hud_kernels.cpu.matmul_kernels import COLUMNS
 from hud_kernels.cpu.packed_products import DecoderProducts
@@ -70,7 +70,7 @@ class PagedRunner(PlainRunner):
         uniforms = torch.tensor([request.uniforms.next() for request in batch], dtype=torch.float64)
         ids, logprobs = torch.empty(count, dtype=torch.int64), torch.empty_like(uniforms)
         arrays = logits, temperatures, uniforms, ids, logprobs
-        run(kernels_for(logits.dtype).draw, count, *arrays, count, size)
+        run(kernels_for(logits.dtype).draw, logits.numel() // ELEMENTS, *arrays, count, size)
         if not logprobs.isfinite().all():
             raise InfrastructureFault(NOT_FINITE)
         return [
