@@ -1,6 +1,6 @@
 """Gains of a pretrained model, SmolLM2-135M-Instruct, on the incident lab: incidents that were recorded apart are held out.
 
-    python benchmarks/incident_lab_gains.py        about three hours on two cores, estimated from single steps
+    python benchmarks/incident_lab_gains.py        about two hours on two cores that do nothing else, estimated from CPU time
     python benchmarks/incident_lab_gains.py --folder .gains      goes on where it was stopped
 
 1. The 24 incidents that ship are varied: what happened stays, every identifier is another.
@@ -63,7 +63,7 @@ WARM_UPS: dict[str, tuple[int, dict[str, Any]]] = {
 so many odd tokens that it solves nothing, and no group has a signal."""
 GRPO: dict[str, Any] = {
     **demo.GRPO,
-    "steps": size(20, 1),
+    "steps": size(14, 1),
     "group": size(6, 2),
     "lr": 2e-4,
     "max_tokens": 64,
