@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.benchmarks.played import NOTHING, installed, rewards
 
@@ -159,6 +161,24 @@ async def test_an_answer_is_never_executed(generator, attack, tmp_path, monkeypa
 )
 async def test_what_the_packages_scorer_takes_without_the_work_scores_0(generator, answer):
     assert (await scored(generator, answer))[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    "answer", ["1e9999999", "-1.5E+9999999", "1e1_000_000_0", "1e\uff19999999", "1/2 or 1e-9999999"]
+)
+@pytest.mark.parametrize("generator", ["coin_flip", "decimal_arithmetic", "power_function"])
+async def test_a_number_that_cannot_be_computed_is_a_wrong_answer(generator, answer):
+    """The package makes an exact fraction of it, which held all runs of the process."""
+    from hud_benchmarks.reasoning_gym.scoring import score
+
+    async with asyncio.timeout(10):
+        assert (await score(generator, "train", 0, answer))[0] == 0.0
+
+
+async def test_an_answer_without_end_is_a_wrong_one():
+    from hud_benchmarks.reasoning_gym.scoring import score
+
+    assert (await score("coin_flip", "train", 0, "0" * 1_000_000))[0] == 0.0
 
 
 async def test_a_wrong_answer_is_worth_nothing_and_the_packages_score_is_kept():

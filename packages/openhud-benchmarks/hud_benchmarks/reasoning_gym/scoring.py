@@ -15,6 +15,10 @@ from hud_benchmarks.reasoning_gym.items import data_set, item
 
 SECONDS = 20.0
 """Limit of scoring one answer; sympy's simplification of an agent's expression may take for ever."""
+LONGEST = 20_000
+"""Characters of an answer; the package's own have at most a tenth."""
+_HUGE = re.compile(r"[\d.]e[+-]?[\d_]{4,}", re.IGNORECASE)
+"""A number whose exact value takes more memory or time than there is: `Fraction("1e999999999")`."""
 
 _CHECKS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"), is_plain),
@@ -40,6 +44,8 @@ async def score(generator: str, split: Split, index: int, text: str) -> tuple[fl
     answer = text.strip() if tagged is None else tagged
     if not answer:
         return 0.0, "There is no answer."
+    if len(answer) > LONGEST or _HUGE.search(answer):
+        return 0.0, f"An answer has at most {LONGEST:,} characters, and no exponent of four digits."
     if generator == "game_of_life_halting":
         # The package's scorer takes any text for true.
         right = str(item(generator, split, index)["answer"])
