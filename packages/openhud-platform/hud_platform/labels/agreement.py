@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hud.review.rater_agreement import alpha, pair_agreement
+from hud.review.rater_agreement import alpha, main_raters, pair_agreement
 from hud_platform.labels.labels import Labels
 from hud_platform.store import tables
 from hud_platform.store.queries import in_parts
@@ -33,10 +33,11 @@ def agreement(labels: Labels, name: str) -> dict[str, Any]:
     rated = {run for ratings in people.values() for run in ratings}
     rewards = _rewards(labels, sorted(rated))
     pairs = [
-        pair_agreement(first, second, people) for first, second in combinations(sorted(people), 2)
+        pair_agreement(first, second, people)
+        for first, second in combinations(main_raters(people), 2)
     ]
     graded = {**people, GRADER: rewards}
-    pairs += [pair_agreement(rater, GRADER, graded) for rater in sorted(people)]
+    pairs += [pair_agreement(rater, GRADER, graded) for rater in main_raters(people)]
     return {
         "name": name,
         "raters": {rater: len(ratings) for rater, ratings in people.items()},

@@ -18,7 +18,7 @@ from hud import exact_json
 from hud.environment.templates.task_identity import TaskIdentity
 from hud.errors import UsageError
 from hud.eval.results.intervals import clustered_interval
-from hud.review.rater_agreement import MODEL_RATER, alpha, pair_agreement
+from hud.review.rater_agreement import MODEL_RATER, alpha, main_raters, pair_agreement
 from hud.trace import new_id
 from hud.trace.recorded_time import now
 from hud_platform.labels.labels import LONGEST_RATER, NAME
@@ -167,7 +167,7 @@ def comparison_agreement(comparisons: Comparisons, name: str) -> dict[str, Any]:
             by_rater[judgement.rater][f"{first} {second}"] = judgement.value
             by_rater[judgement.rater][f"{second} {first}"] = -judgement.value
     between = []
-    for first, second in combinations(sorted(by_rater), 2):
+    for first, second in combinations(main_raters(by_rater), 2):
         row = pair_agreement(first, second, by_rater)
         if row["runs"]:
             between.append({**row, "runs": row["runs"] // 2, "equal": row["equal"] // 2})

@@ -119,10 +119,20 @@ class Tree:
 
     def named_by_clients(self, model: ModelRecord) -> list[CheckpointRecord]:
         """Return the checkpoints that clients of a foreign protocol named, oldest first, with no other metrics than these names."""
+        return self._named(_of_model(model))
+
+    def named_in_team(self, team: str | None) -> list[CheckpointRecord]:
+        """Return the checkpoints of a team's models that `named_by_clients` returns of one; None: of every team."""
+        nodes, models = tables.checkpoints, tables.models
+        of_team = sa.select(models.c.id).where(models.c.team_id == team)
+        query = sa.select(nodes)
+        return self._named(query if team is None else query.where(nodes.c.model_id.in_(of_team)))
+
+    def _named(self, query: Query) -> list[CheckpointRecord]:
         nodes = tables.checkpoints
         columns = [column for column in nodes.c if column.name != "metrics"]
         names = nodes.c.metrics[CLIENT_NAMES].label("client_names")
-        query = _of_model(model).with_only_columns(*columns, names)
+        query = query.with_only_columns(*columns, names)
         records = []
         named = nodes.c.metrics[CLIENT_NAMES].as_string().is_not(None)
         for row in self.store.rows(query.where(named)):

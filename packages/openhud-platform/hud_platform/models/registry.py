@@ -28,6 +28,7 @@ from hud.engine.sample.options import OPTIONS
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.trace import new_id, plain
+from hud.trace.json_values import is_text
 from hud_platform.access.secrets import Secrets
 from hud_platform.models.checkpoint_tree import CLIENT_NAMES, Tree, is_named
 from hud_platform.models.lineage import exported_lineage
@@ -48,10 +49,13 @@ from hud_platform.models.weight_sources import (
     machine_path,
 )
 from hud_platform.store import Store, tables
+from hud_platform.store.queries import Query
 from hud_platform.store.tables import LOCAL_TEAM
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?")
 _SHORTEST_PREFIX = 4
+_MOST_NAMED = 20
+"""Models that an error message names."""
 _HEXADECIMAL = re.compile(r"[0-9a-f]+")
 
 
@@ -71,47 +75,61 @@ class Registry:
 
     def models(self) -> list[ModelRecord]:
         """Return every model, oldest first."""
+        return [_record(row) for row in self.store.rows(self._models())]
+
+    def page(
+        self, limit: int | None, offset: int, *where: sa.ColumnElement[bool]
+    ) -> tuple[list[ModelRecord], int]:
+        """Return a page of the models that meet conditions, oldest first, and their number."""
+        rows, total = self.store.page(self._models().where(*where), limit, offset)
+        return [_record(row) for row in rows], total
+
+    def _models(self) -> Query:
         models = tables.models
         query = sa.select(models).order_by(models.c.created_at, models.c.id)
-        if self.team is not None:
-            query = query.where(models.c.team_id == self.team)
-        return [_record(row) for row in self.store.rows(query)]
+        return query if self.team is None else query.where(models.c.team_id == self.team)
 
     def model(self, reference: str) -> ModelRecord:
         """Return the model with this slug, id (plain or dashed), unique start of an id, or display name.
 
         Raises `NotFoundError` where there is none, `UsageError` for a start of several ids.
         """
-        records = self.models()
-        wanted = plain(reference.strip())
-        for model in records:
-            if wanted in (model.id, model.slug) or reference == model.name:
-                return model
+        model = self._find(reference) if is_text(reference) else None
+        if model is not None:
+            return model
+        slugs = self.store.values(self._models().with_only_columns(tables.models.c.slug))
+        if is_hub_id(reference):
+            raise NotFoundError(
+                f"There is no model {reference!r} yet. Fetch it from the Hugging Face hub: "
+                f"hud models add {reference} --name {slug_of(reference)}"
+            )
+        if not slugs:
+            raise NotFoundError(
+                f"There is no model {reference!r}, nor any other yet; "
+                "`hud models create SLUG --preset tiny --tasks TASKS` makes one."
+            )
+        raise NotFoundError(f"There is no model {reference!r}{did_you_mean(reference, slugs)}")
+
+    def _find(self, reference: str) -> ModelRecord | None:
+        """Return the model of a reference; see `model`. By queries for it: a team may have thousands of models."""
+        columns, wanted = tables.models.c, plain(reference.strip())
+        named = sa.or_(columns.id == wanted, columns.slug == wanted, columns.name == reference)
+        exact, _ = self.page(1, 0, named)
+        if exact:
+            return exact[0]
         lowered = wanted.lower().replace("-", "")
         if len(lowered) >= _SHORTEST_PREFIX and _HEXADECIMAL.fullmatch(lowered):
-            matches = [model for model in records if model.id.startswith(lowered)]
-            if len(matches) == 1:
+            begun = sa.and_(columns.id >= lowered, columns.id < f"{lowered}g")
+            matches, total = self.page(_MOST_NAMED, 0, begun)
+            if total == 1:
                 return matches[0]
             if matches:
                 slugs = ", ".join(model.slug for model in matches)
                 raise UsageError(
                     f"{reference!r} begins the ids of several models ({slugs}); give more of it."
                 )
-        for model in records:
-            if wanted.lower() == model.slug:
-                return model
-        if is_hub_id(reference):
-            raise NotFoundError(
-                f"There is no model {reference!r} yet. Fetch it from the Hugging Face hub: "
-                f"hud models add {reference} --name {slug_of(reference)}"
-            )
-        if not records:
-            raise NotFoundError(
-                f"There is no model {reference!r}, nor any other yet; "
-                "`hud models create SLUG --preset tiny --tasks TASKS` makes one."
-            )
-        hint = did_you_mean(reference, [model.slug for model in records])
-        raise NotFoundError(f"There is no model {reference!r}{hint}")
+        lower, _ = self.page(1, 0, columns.slug == wanted.lower())
+        return lower[0] if lower else None
 
     def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files that make the policy of a model at a checkpoint; None: its base weights.

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from hud import exact_json
@@ -32,6 +32,7 @@ from hud_platform.dependencies import (
     Audit,
     EnginePart,
     Models,
+    Offset,
     StrictBody,
     TeamSecrets,
 )
@@ -40,9 +41,11 @@ from hud_platform.models.records import ModelConfig, ModelRecord
 from hud_platform.models.registry import Registry
 from hud_platform.routes.model_responses import shown_model, shown_with_folder
 from hud_platform.serving.calls import ForgetModel
+from hud_platform.store import tables
 from hud_platform.training.unsaved_steps import UnsavedSteps
 
 router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=READ)
+ModelLimit = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
 class ForkRequest(BaseModel):
@@ -86,19 +89,22 @@ class AddRequest(StrictBody):
 
 @router.get("")
 def list_models(
-    registry: Models, secrets: TeamSecrets, limit: int | None = None, offset: int = 0
+    registry: Models, secrets: TeamSecrets, limit: ModelLimit = None, offset: Offset = 0
 ) -> dict[str, Any]:
-    own = registry.models()
-    taken = {model.slug for model in own}
+    """The team's models, all or a page of them; then providers' models that need no registration."""
+    own, total = registry.page(limit, offset)
     others = builtin_records(secrets)
-    listed = [*own, *(model for model in others if model.slug not in taken)]
-    last = None if limit is None else offset + limit
+    slugs = tables.models.c.slug
+    taken, _ = registry.page(None, 0, slugs.in_([model.slug for model in others]))
+    free = {model.slug for model in others} - {model.slug for model in taken}
+    others = [model for model in others if model.slug in free]
+    last = None if limit is None else max(0, offset + limit - total)
+    listed = [*own, *others[max(0, offset - total) : last]]
+    count = total + len(others)
     return {
-        "items": [
-            _with_steps(registry, model, shown_model(model)) for model in listed[offset:last]
-        ],
-        "total": len(listed),
-        "limit": limit if limit is not None else len(listed),
+        "items": [_with_steps(registry, model, shown_model(model)) for model in listed],
+        "total": count,
+        "limit": count if limit is None else limit,
         "offset": offset,
     }
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+MOST_RATERS = 50
+"""Raters whose pairs are compared, those with the most values: each two of thousands would take minutes."""
 MODEL_RATER = "review:"
 """Beginning of the names of raters that are models."""
 
@@ -45,6 +47,12 @@ def _squares(values: Sequence[float]) -> float:
     """Return the sum of squared differences over all ordered pairs: 2 n times that from the mean."""
     mean = fmean(values)
     return 2 * len(values) * sum((value - mean) ** 2 for value in values)
+
+
+def main_raters(ratings: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the names of the `MOST_RATERS` raters with the most values, sorted."""
+    by_count = sorted(ratings, key=lambda rater: (-len(ratings[rater]), rater))
+    return sorted(by_count[:MOST_RATERS])
 
 
 def pair_agreement(

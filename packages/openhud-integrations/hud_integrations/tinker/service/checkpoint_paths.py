@@ -45,7 +45,7 @@ class Save:
     @property
     def expired(self) -> bool:
         """True after its time to live."""
-        return self.expires_at is not None and self.expires_at < datetime.now(UTC)
+        return _has_expired(self.details)
 
     def shown(self) -> dict[str, Any]:
         """The save as clients list it."""
@@ -62,6 +62,11 @@ class Save:
             "user_metadata": self.details.get("user_metadata"),
             "expires_at": self.details.get("expires_at"),
         }
+
+
+def _has_expired(details: dict[str, Any]) -> bool:
+    at = details.get("expires_at")
+    return at is not None and datetime.fromisoformat(at) < datetime.now(UTC)
 
 
 def parse(path: str) -> tuple[str, str, str]:
@@ -98,6 +103,21 @@ def find(registry: Registry, run: str, key: str) -> Save:
 def saves_of(registry: Registry, model: ModelRecord) -> list[Save]:
     """Return a model's saves, oldest first, without expired ones."""
     return [save for save in _all(registry, model) if not save.expired]
+
+
+def page_of_team(registry: Registry, limit: int, offset: int) -> tuple[list[Save], int]:
+    """Return a page of the saves of every model of a team, newest first, without expired ones, and their number."""
+    saves = [
+        (node, key, details)
+        for node in registry.tree.named_in_team(registry.team)
+        for key, details in (node.metrics.get(CLIENT_NAMES) or {}).items()
+        if not _has_expired(details)
+    ]
+    saves.sort(key=lambda save: str(save[2]["time"]), reverse=True)
+    shown = saves[offset : offset + limit]
+    models = {node.model_id: registry.model(node.model_id) for node, _, _ in shown}
+    page = [Save(models[node.model_id], node, key, details) for node, key, details in shown]
+    return page, len(saves)
 
 
 def add(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import sqlalchemy as sa
 from fastapi import APIRouter, Query, Request, Response
 
 from hud_integrations.tinker.service import checkpoint_paths as paths
@@ -23,6 +24,7 @@ from hud_platform.dependencies import READ, RUN, TRAIN, Limit, LinksPart, Models
 from hud_platform.models.records import ModelRecord
 from hud_platform.models.registry import Registry
 from hud_platform.routes.downloads import download_urls
+from hud_platform.store import tables
 
 router = APIRouter(tags=["tinker"], route_class=TinkerRoute)
 _API = "/api/v1"
@@ -37,9 +39,14 @@ def list_training_runs(
     tinker: TinkerPart, registry: Models, limit: Limit = 20, offset: Offset = 0
 ) -> dict[str, Any]:
     """Models that training clients made, newest first."""
-    runs = [model for model in reversed(registry.models()) if is_run(model)]
-    shown = [_run(tinker, registry, model) for model in runs[offset : offset + limit]]
-    return {"training_runs": shown, "cursor": _cursor(limit, offset, len(runs))}
+    name = tables.models.c.name
+    of_clients = sa.and_(name.startswith("tinker-"), name.contains(OF_RUN))
+    _, total = registry.page(0, 0, of_clients)
+    # The newest first: from the end of the list.
+    end = max(0, total - offset)
+    runs, _ = registry.page(min(limit, end), max(0, end - limit), of_clients)
+    shown = [_run(tinker, registry, model) for model in reversed(runs)]
+    return {"training_runs": shown, "cursor": _cursor(limit, offset, total)}
 
 
 @router.get(_API + "/training_runs/{run}", dependencies=READ)
@@ -63,10 +70,9 @@ def list_all_checkpoints(
     registry: Models, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """Saves of every run, newest first."""
-    saves = [save for model in registry.models() for save in paths.saves_of(registry, model)]
-    saves.sort(key=lambda save: str(save.details["time"]), reverse=True)
-    shown = [save.shown() for save in saves[offset : offset + limit]]
-    return {"checkpoints": shown, "cursor": _cursor(limit, offset, len(saves))}
+    saves, total = paths.page_of_team(registry, limit, offset)
+    shown = [save.shown() for save in saves]
+    return {"checkpoints": shown, "cursor": _cursor(limit, offset, total)}
 
 
 @router.delete(_CHECKPOINT, dependencies=TRAIN)
@@ -142,11 +148,6 @@ def describe_sampler(registry: Models, sampler_id: str) -> dict[str, Any]:
 def whoami(who: Who) -> dict[str, Any]:
     user = who.user_id or who.key_id or "local"
     return {"user_urn": f"urn:hud:user:{user}", "org_urn": f"urn:hud:team:{who.team_id}"}
-
-
-def is_run(model: ModelRecord) -> bool:
-    """True for a model that a training client of Tinker's made."""
-    return model.name.startswith("tinker-") and OF_RUN in model.name
 
 
 def _run(tinker: ClientState, registry: Registry, model: ModelRecord) -> dict[str, Any]:
