@@ -86,6 +86,12 @@ def test_tasks_of_a_device_or_a_loop_are_one_sentence(folder, capsys, monkeypatc
     refused(["eval", name, "agent"], "Error: ", capsys)
 
 
+def test_an_import_of_a_device_is_one_sentence(folder, capsys, monkeypatch):
+    monkeypatch.setattr(input_files.read_input, "__defaults__", (1 << 20,))
+    (folder / "runs.json").symlink_to("/dev/zero")
+    refused(["import", "runs.json", "--from", "atif"], "has more than 1 MiB", capsys)
+
+
 def test_a_pass_and_a_prompt_that_are_no_text_are_one_sentence(folder, capsys):
     (folder / "odd.txt").write_bytes(b"\xff\xfe")
     for line in (

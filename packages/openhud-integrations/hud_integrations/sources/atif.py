@@ -9,6 +9,7 @@ from typing import Any
 from hud import exact_json
 from hud.errors import UsageError
 from hud.exchange import ForeignRun, RunSource
+from hud.input_files import read_input
 from hud.trace.content import Message, ToolCall, ToolResult
 from hud.trace.recorded_time import now
 from hud.trace.steps import AgentStep, Sample, Step, ToolStep, Trace, Usage
@@ -38,7 +39,7 @@ def _files(path: Path) -> list[Path]:
 
 def _document(file: Path) -> _Row | None:
     try:
-        document = exact_json.loads(file.read_bytes())
+        document = exact_json.loads(read_input(file))
     except exact_json.JSONDecodeError:
         return None
     is_atif = isinstance(document, dict) and str(document.get("schema_version")).startswith("ATIF")
