@@ -61,10 +61,11 @@ def test_every_row_attends_to_its_own_tokens(config, dtype, width, threads, monk
     torch.testing.assert_close(attended, wanted, atol=CLOSE[dtype], rtol=CLOSE[dtype])
 
 
-def test_many_new_tokens_attend_by_matrix_instructions_where_there_are_some(config, monkeypatch):
+@pytest.mark.parametrize("starts", [[130, 0], [0, 0]])
+def test_many_new_tokens_attend_by_matrix_instructions(config, starts, monkeypatch):
     monkeypatch.setattr(paged_cache, "slower_than_fp32", lambda dtype: False)
-    attended = filled(PagedCache, config, [130, 0], 70, torch.bfloat16)[1]
-    wanted = filled(KVCache, config, [130, 0], 70, torch.bfloat16)[1]
+    attended = filled(PagedCache, config, starts, 70, torch.bfloat16)[1]
+    wanted = filled(KVCache, config, starts, 70, torch.bfloat16)[1]
     torch.testing.assert_close(attended, wanted, atol=2e-2, rtol=2e-2)
 
 

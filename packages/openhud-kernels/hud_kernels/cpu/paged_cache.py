@@ -52,7 +52,7 @@ class PagedCache(KVCache):
         self._kernels = kernels_for(dtype)
         self._mask: Tensor | None = None
         if width > WIDE and dtype != torch.float32 and not slower_than_fp32(dtype):
-            self._mask = torch.arange(widest * size) <= positions[:, None, :, None]
+            self._mask = torch.arange(self._longest) <= positions[:, None, :, None]
         return positions.flatten()
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
@@ -106,11 +106,15 @@ class PagedCache(KVCache):
         values = self.values[layer][self._tables].transpose(1, 2)  # (B, kv_heads, P, T, D)
         rows, heads, pages, tokens, size = values.shape
         keys = self._layer(layer)[0][self._tables].permute(0, 2, 1, 4, 3)
+        fresh = (
+            self._longest == self.width
+        )  # All of the keys are new: later ones are skipped, not masked.
         attended = F.scaled_dot_product_attention(
             q.view(rows, self.width, -1, size).transpose(1, 2),
-            keys.reshape(rows, heads, pages * tokens, size),
-            values.reshape(rows, heads, pages * tokens, size),
-            attn_mask=mask,
+            keys.reshape(rows, heads, pages * tokens, size)[:, :, : self._longest],
+            values.reshape(rows, heads, pages * tokens, size)[:, :, : self._longest],
+            attn_mask=None if fresh else mask,
+            is_causal=fresh,
             enable_gqa=self.groups > 1,
         )
         return attended.transpose(1, 2).reshape(len(q), -1)
