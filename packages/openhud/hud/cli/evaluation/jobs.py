@@ -83,15 +83,17 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
         for run in runs
         if run["failure_kind"]
     ]
+    calls = tool_failures([summary(run) for run in runs]).sentence()
+    if job["runs"] > len(runs):
+        # What follows is counted over these runs alone.
+        counted = " Among these:" if failed or calls is not None else ""
+        out.print(f"The first {len(runs):,} of {job['runs']:,} runs; --limit shows more.{counted}")
     if failed:
         out.print(f"Failed: {len(failed):,} of {count(len(runs), 'run')}.")
     for line in failure_lines(failed):
         out.print(line, markup=False)
-    calls = tool_failures([summary(run) for run in runs]).sentence()
     if calls is not None:
         out.print(calls, markup=False)
-    if job["runs"] > len(runs):
-        out.print(f"The first {len(runs):,} of {job['runs']:,} runs; --limit shows more.")
     if runs:
         out.print(f"Next: hud trace {runs[0]['id'][:12]} · hud export {job['id'][:12]}")
 
