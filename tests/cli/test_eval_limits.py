@@ -229,7 +229,10 @@ def test_recorded_runs_keep_the_counts_of_their_calls(hud):
     assert "Tool calls failed: 4 of 4 (2 errors, 2 time-outs)." in again
     assert "No call succeeded in 2 runs, whose mean reward is 1.000." in again
     first = hud(f"jobs {job['job_id'][:12]} --limit 1")
-    assert "The first 1 of 2 runs; --limit shows more. Among these:\nTool calls failed: 2 of 2" in first
+    assert (
+        "The first 1 of 2 runs; --limit shows more. Among these:\nTool calls failed: 2 of 2"
+        in first
+    )
     line = f"eval env.py agents.py:spelling --all --tool-timeout 0.2 --resume {job['job_id']}"
     resumed = hud(f"{line} --group 2")
     assert "Tool calls failed: 8 of 8 (4 errors, 4 time-outs)." in resumed

@@ -92,6 +92,8 @@ def test_a_job_is_shown_with_its_runs(job, capsys):
 
 def test_a_trace_reads_as_a_conversation(job, capsys):
     shown = said(capsys, "trace", job.runs[0].trace_id[:8])
+    listed = said(capsys, "jobs", job.id[:8], "--limit", "1")
+    assert shown.split("  ")[0] in listed  # The same name of the task in both.
     for part in [
         "What does tea cost?",
         "I had better look",

@@ -8,6 +8,7 @@ import pytest
 from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
 
+from hud.environment.templates.task import default_slug
 from hud.errors import UsageError
 from hud_dashboard.bundle.folder import export_job
 from hud_dashboard.queries import saved_views
@@ -34,7 +35,9 @@ async def shared_link(client, job):
 
 async def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(keyed):
     team = team_of(keyed)
-    job = record(keyed, "Evening", {"a": [1.0, 0.0]}, team=team)
+    power = {"env": "arithmetic", "id": "power", "args": {"base": 2}}
+    slug = default_slug("power", power["args"])
+    job = record(keyed, "Evening", {slug: [1.0, 0.0]}, team=team, task=power)
     other = record(keyed, "Secret", {"b": [1.0]}, team=team)
     (trace, _), (foreign,) = traces_of(keyed, job), traces_of(keyed, other)
     async with sign_in(keyed, "run") as member, browse(keyed.app) as stranger:
@@ -46,7 +49,9 @@ async def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(keyed):
         assert "Secret" not in page.text
         assert f"{address}/runs/{trace}" in page.text
         assert "<form" not in page.text
-        assert (await stranger.get(f"{address}/runs/{trace}")).status_code == 200
+        run = await stranger.get(f"{address}/runs/{trace}")
+        assert run.status_code == 200
+        assert "<title>power(base=2) · " in run.text
         assert (await stranger.get(f"{address}/runs/{foreign}")).status_code == 404
         assert (await stranger.get(f"/jobs/{job}")).status_code != 200
         assert (await stranger.get(f"{address}x")).status_code == 404

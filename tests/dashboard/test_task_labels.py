@@ -42,6 +42,13 @@ async def test_a_run_is_named_by_its_task_s_arguments(platform, web):
     assert LABEL in text_of(await web.get("/search?text=file"))
 
 
+async def test_a_review_names_a_task_by_its_arguments(platform, web):
+    put_run(platform.store, conversation(), slug=SLUG, task=POWER)
+    page = text_of(await web.get("/review"))
+    assert f">{LABEL}</a>" in page
+    assert SLUG not in page
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("known", [{"slug": "cube"}, {"slug": "cube", "task": None}])
 async def test_a_name_of_one_s_own_is_kept(platform, web, known):

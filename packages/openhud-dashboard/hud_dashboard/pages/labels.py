@@ -17,6 +17,7 @@ from hud_platform.labels.labels import KINDS, NAME
 from hud_platform.routes.labels import LabelsPart, Rater
 from hud_platform.search.run_search import matching_runs
 from hud_platform.store import records
+from hud_platform.store.task_labels import label_of
 
 router = Pages()
 EVERY_RUN = "status:completed"
@@ -65,11 +66,14 @@ def review(
         {"number": step.step_id, "texts": [list(part) for part in step_texts(step)]}
         for step in trace.steps
     ]
-    fields = ("trace_id", "slug", "model", "status", "reward", "failure_kind")
+    fields = ("trace_id", "model", "status", "reward", "failure_kind")
     items, _ = labels.page("run", left[0], limit=100)
     return {
         **shown,
-        "run": {field: run[field] for field in fields},
+        "run": {
+            **{field: run[field] for field in fields},
+            "label": label_of(run["slug"], run["task"]) if run["slug"] else None,
+        },
         "steps": steps,
         "labels": items,
     }

@@ -124,18 +124,23 @@ def _table(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _cells(run: dict[str, Any], most: int | None, priced: bool) -> list[str]:
-    from hud.cli.output import number, seconds
+def run_label(run: dict[str, Any], most: int | None = None) -> str:
+    """Return the label of a recorded run's task: its template and arguments, of at most `most` characters."""
     from hud.environment.templates.task import task_label
     from hud.environment.templates.task_identity import equal_args_of
-    from hud.eval.results.run_summary import elapsed
 
     task = run["task"] or {}
     slug, args = run["slug"] or "–", task.get("args") or {}
-    label = task_label(slug, task.get("id") or "", args, equal_args_of(task), most)
+    return task_label(slug, task.get("id") or "", args, equal_args_of(task), most)
+
+
+def _cells(run: dict[str, Any], most: int | None, priced: bool) -> list[str]:
+    from hud.cli.output import number, seconds
+    from hud.eval.results.run_summary import elapsed
+
     return [
         run["id"][:12],
-        label,
+        run_label(run, most),
         str(run["attempt"]),
         number(run["reward"]),
         f"{run['step_count']:,}",

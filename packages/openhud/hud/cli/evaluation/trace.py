@@ -41,6 +41,7 @@ async def _show_spans(reference: str, as_json: bool) -> None:
 
 
 async def _show(reference: str, as_json: bool, full: bool) -> None:
+    from hud.cli.evaluation.jobs import run_label
     from hud.cli.output import console, number, print_json
     from hud.client import connect
     from hud.learning.turn_rewards import turn_rewards_of
@@ -51,7 +52,7 @@ async def _show(reference: str, as_json: bool, full: bool) -> None:
         print_json(recorded)
         return
     run, out = recorded["run"], console()
-    out.print(run["slug"], style="bold", end="")
+    out.print(run_label(run), style="bold", markup=False, end="")
     out.print(f"  {run['id']}  {run['status']}  reward {number(run['reward'])}")
     trace = parse_trace(recorded["trace"])
     _print_steps(trace, full)
