@@ -85,6 +85,22 @@ def folder(tmp_path):
     return tmp_path
 
 
+async def test_a_supervised_run_shows_epochs_and_losses_in_place_of_rewards(platform, web):
+    model = make_model(platform)
+    run = record_run(platform, model, steps=0)
+    metrics = {"epoch": 0.5, "loss:sum": 12.5, "action_tokens:sum": 10.0, "seconds:sum": 2.0}
+    TrainingRuns(platform.store, model.team_id).report(run, 0, metrics, 1, None)
+    assert "supervised" in (await web.get("/train")).text
+    page = (await web.get(f"/train/{run}")).text
+    for name, value in (("Epoch", "0.50"), ("Loss per token", "1.2500"), ("Tokens a second", "5")):
+        assert re.search(rf"<dt>{name}</dt>\s*<dd>{value}</dd>", page), name
+    assert "<dt>Reward</dt>" not in page
+    for place in ("", "/steps", "/steps/1"):
+        page = (await web.get(f"/train/{run}{place}")).text
+        assert "1.2500" in page
+        assert "Without signal" not in page
+
+
 @pytest.mark.slow
 async def test_runs_are_listed_with_their_scores(platform, web):
     model = make_model(platform)

@@ -226,6 +226,7 @@ def _row(launching: Launching, run: dict[str, Any], slugs: dict[str, str]) -> di
         "kind": run["config"].get("kind"),
         "next_step": run["next_step"],
         "steps": int(run["config"].get("steps") or 0),
+        "supervised": "epoch" in run.get("metrics", {}),
         "reward": run.get("metrics", {}).get("rollout_reward:mean"),
         "first_score": scores[0] if scores else None,
         "last_score": scores[-1] if len(scores) > 1 else None,

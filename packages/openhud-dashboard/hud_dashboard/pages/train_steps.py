@@ -6,6 +6,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from hud.errors import NotFoundError
+from hud.train.monitoring.loss_metrics import loss_per_token
 from hud_dashboard.page import Data, Offset, Pages, paged
 from hud_platform.dependencies import Models, StorePart, Team
 from hud_platform.models.registry import Registry
@@ -75,14 +76,19 @@ def step(
 
 
 def step_rows(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return steps (`step` from 0, `metrics`) as rows of a table, numbered from 1."""
+    """Return steps (`step` from 0, `metrics`) as rows of a table, numbered from 1. `epoch` is None but for supervised steps,
+    whose tokens are those that are learned, not sampled."""
     return [
         {
             "number": row["step"] + 1,
             "reward": row["metrics"].get("rollout_reward:mean"),
             "groups": row["metrics"].get("groups_drawn:sum"),
             "flat": row["metrics"].get("groups_without_spread:sum"),
-            "tokens": row["metrics"].get("sampled_tokens:sum"),
+            "epoch": (epoch := row["metrics"].get("epoch")),
+            "loss": loss_per_token(row["metrics"]),
+            "tokens": row["metrics"].get(
+                "sampled_tokens:sum" if epoch is None else "action_tokens:sum"
+            ),
             "gradient": row["metrics"].get("grad_norm:mean"),
             "seconds": row["metrics"].get("seconds:sum"),
         }
