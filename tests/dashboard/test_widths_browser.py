@@ -5,7 +5,7 @@ from tests.dashboard.conftest import browser_tab
 from tests.dashboard.made_traces import conversation, put_run
 from tests.dashboard.recorded import record
 from tests.dashboard.test_models import made, record_rewards
-from tests.dashboard.test_train import make_model, record_run
+from tests.dashboard.test_train import make_model, record_run, score
 from tests.fleet.live_server import LiveServer
 
 from hud_platform.application import create_app
@@ -32,7 +32,11 @@ def server(tmp_path_factory):
     head = made(parts, model, 12, first)
     for checkpoint, reward in ((None, 0.1), (first, 0.5), (head, 0.9)):
         record_rewards(parts, model, checkpoint, {f"t{n}": reward * (n % 2) for n in range(10)})
-    record_run(parts, model)
+    scores = [score(0, 0.1), score(10, 0.3, checkpoint_id=head)]
+    record_run(parts, model, scores=scores)
+    priced = {"reward": 1.0, "cost_usd": 12.5}
+    name = "a-policy-with-a-name-of-forty-characters"
+    record(parts, "priced", {"t": [priced] * 1200}, model=name, checkpoint=head)
     for name, reward in (("before", 0.0), ("after", 1.0)):
         tasks = {f"a-task-with-a-name-{n}": [reward, reward] for n in range(6)}
         record(parts, name, tasks, task=TASK, taskset="ticket_routing")
@@ -82,6 +86,26 @@ def test_on_a_phone_no_number_is_cut_off(server, chromium):
         for path in pages(server):
             tab.goto(path)
             assert tab.eval_on_selector_all(".table th, .table td", CLIPPED) == [], path
+
+
+@pytest.mark.slow
+def test_the_counts_of_a_histogram_are_drawn_whole_and_many_runs_of_a_task_fit_a_phone(
+    server, chromium
+):
+    jobs = server.client().get("/v2/jobs").json()["items"]
+    (job,) = [job["id"] for job in jobs if job["name"] == "priced"]
+    with browser_tab(server, chromium) as tab:
+        tab.set_viewport_size(PHONE)
+        tab.goto(f"/jobs/{job}")
+        count = tab.locator(".histogram .count").bounding_box()
+        svg = tab.locator(".histogram").bounding_box()
+        inside = count["x"] + count["width"] <= svg["x"] + svg["width"]
+        visible = "getComputedStyle(document.querySelector('.histogram')).overflow"
+        assert inside or tab.evaluate(visible) == "visible"
+        assert tab.locator(".heat").bounding_box()["height"] <= PHONE["height"] * 2
+        name = tab.locator(".tasks tbody th a")
+        row = tab.locator(".tasks tbody tr").bounding_box()
+        assert name.bounding_box()["y"] < row["y"] + 20
 
 
 @pytest.mark.slow
