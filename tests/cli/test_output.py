@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hud.cli.main import run
-from hud.cli.output import about, fitted, lines_of, seconds
+from hud.cli.output import about, fitted, lines_of, number, seconds
 from hud.client import disconnect
 
 TASKS = """
@@ -191,4 +191,12 @@ def test_a_long_title_of_a_job_goes_on_in_the_next_line(monkeypatch):
         "0a1b  my-environment · clerk       1.000",
         "      held-out step 2",
         "0c    tickets                          –",
+    ]
+
+
+def test_a_number_that_rounds_to_zero_has_no_sign():
+    assert [number(value, 4) for value in (-0.00001, -0.0, -0.0312)] == [
+        "0.0000",
+        "0.0000",
+        "-0.0312",
     ]

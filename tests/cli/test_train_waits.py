@@ -65,3 +65,8 @@ def test_a_slow_preparation_of_recorded_runs_is_no_step(clock):
         "reading 216 recorded runs",
         "preparing: 1 of 216 recorded runs read, for 10 s",
     ]
+    for _ in range(215):
+        lines.run_ended(1.0)
+    clock[0] += 2 * QUIET_SECONDS
+    lines.waited()
+    assert "216 recorded runs read; preparing the first step, for " in out.getvalue()

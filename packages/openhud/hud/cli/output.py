@@ -175,8 +175,8 @@ def wrapped(text: str, indent: int) -> list[str]:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Format a number, or a dash for None."""
-    return "–" if value is None else f"{value:.{digits}f}"
+    """Format a number, or a dash for None; what rounds to zero has no sign."""
+    return "–" if value is None else f"{value:z.{digits}f}"
 
 
 def seconds(value: float | None) -> str:

@@ -89,7 +89,7 @@ def _figures(node: dict[str, Any], branch: str | None) -> list[str]:
     if step not in (None, node["step"]):
         notes.append(f"training step {step}")
     if learned_from is not None and number(learned_from) != reward:
-        notes.append(f"learned from {number(learned_from)}")
+        notes.append(f"trained runs {number(learned_from)}")
     if node["promotion"] is not None:
         notes.append("promotion forced" if node["promotion"]["forced"] else "promoted")
     if node["pruned"]:
@@ -144,7 +144,7 @@ def _graph(
 
 
 _SHOWN = {
-    "trained_reward:mean": "reward of what was learned from",
+    "trained_reward:mean": "reward of trained runs",
     "grad_norm:mean": "gradient norm",
     "entropy:mean": "entropy, nats a token",
     "kl:mean": "KL to the reference, nats a token",
@@ -152,7 +152,7 @@ _SHOWN = {
     "sampler_gap:mean": "sampler against trainer, nats",
     "policy_lag:mean": "policy lag, steps",
     "tokens:sum": "tokens computed",
-    "shared_tokens:sum": "tokens saved by common beginnings",
+    "shared_tokens:sum": "tokens saved by shared prefixes",
 }
 """Metrics of a step that `hud models head` shows; `--json` has them all."""
 

@@ -78,7 +78,10 @@ class Lines(Reporter):
             return
         self._patience *= 2
         if self._doing == "examples":
-            doing = f"preparing: {self._ended:,} of {count(self._total, 'recorded run')} read"
+            runs = count(self._total, "recorded run")
+            doing = f"preparing: {self._ended:,} of {runs} read"
+            if self._ended >= self._total:
+                doing = f"{runs} read; preparing the first step"
         else:
             progress = f", {self._ended:,} of {count(self._total, 'run')}" if self._total else ""
             doing = f"step {self._step + 1}: {self._doing}{progress}"
