@@ -8,7 +8,7 @@ from tests.dashboard.test_train import make_model
 
 from hud.train.config import TrainConfig
 from hud_dashboard.pages.train_form import changed
-from hud_dashboard.value_formats import duration, visible, written
+from hud_dashboard.value_formats import duration, sentence, visible, written
 from hud_platform.training.runs import TrainingRuns
 
 
@@ -91,3 +91,10 @@ async def test_playground_and_human_baseline_are_places_of_the_navigation(keyed,
         navigation = (await client.get("/jobs")).text.partition("<nav")[2].partition("</nav>")[0]
         assert "/playground" not in navigation
         assert 'href="/baseline"' in navigation
+
+
+def test_a_message_shows_its_commands_as_code_and_escapes_the_rest():
+    message = "There is no job '<b>'; `hud jobs` lists them."
+    assert str(sentence(message)) == (
+        "There is no job &#39;&lt;b&gt;&#39;; <code>hud jobs</code> lists them."
+    )

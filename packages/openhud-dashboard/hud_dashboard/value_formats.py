@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +37,11 @@ def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
     if len(escaped) > limit:
         parts.append(f'<span class="cut">… {len(escaped) - limit:,} more characters</span>')
     return Markup("".join(parts))
+
+
+def sentence(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
+    """Return a message safe for display, with commands in code type where it quotes them in backquotes."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(visible(text, limit))))
 
 
 def task_name(text: str) -> Markup:
@@ -161,6 +167,7 @@ def _name(character: str) -> str:
 
 FILTERS = {
     "visible": visible,
+    "sentence": sentence,
     "task_name": task_name,
     "written": written,
     "number": number,

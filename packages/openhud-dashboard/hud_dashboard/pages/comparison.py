@@ -37,7 +37,7 @@ def compare(
     """Compare two or more jobs with the first of them."""
     wanted = list(dict.fromkeys(job))
     if not 2 <= len(wanted) <= MOST_JOBS:
-        raise UsageError(f"Choose between two and {MOST_JOBS} jobs to compare.")
+        raise UsageError(f"Choose 2 to {MOST_JOBS} jobs to compare.")
     if sort not in _ORDERS:
         raise UsageError(f"Tasks cannot be sorted by {sort!r}; there are {', '.join(_ORDERS)}.")
     jobs = [records.find_job(store, team, job_id) for job_id in wanted]
