@@ -1,6 +1,8 @@
 """Keys are shown once, stored as digests, limited, and worth nothing once revoked or expired."""
 
 import asyncio
+import base64
+import json
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -165,6 +167,17 @@ def test_a_pass_says_who_holds_it_until_it_ends_and_cannot_be_changed(tmp_path):
     other.mkdir()
     assert Passes(other).read(text) is None
     assert (tmp_path / "signing.key").stat().st_mode & 0o077 == 0
+
+
+def test_a_pass_of_a_release_with_other_fields_is_invalid(tmp_path):
+    passes = Passes(tmp_path)
+    fields = vars(Identity(LOCAL_TEAM, frozenset({"run"}), "key", "user"))
+    fields = {**fields, "scopes": ["run"], "shared_limits": [], "until": 1e12}
+    older = {name: value for name, value in fields.items() if name != "shared_limits"}
+    for content, is_valid in ((fields, True), (older, False), ({**fields, "colour": 1}, False)):
+        body = base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+        text = f"hudpass_{body}.{passes.sign(f'hudpass_{body}')}"
+        assert (passes.read(text) is not None) == is_valid
 
 
 async def test_limits_are_answered_with_429_and_when_to_come_again(api):

@@ -43,7 +43,7 @@ class Passes:
         return f"{PREFIX}{body}.{self._sign_pass(body)}"
 
     def read(self, text: str) -> Identity | None:
-        """Return the identity of a pass; None for an invalid or expired one."""
+        """Return the identity of a pass; None for an invalid or expired one, and for one of another release."""
         body, _, signature = text.removeprefix(PREFIX).partition(".")
         # As bytes: `compare_digest` accepts only ASCII text.
         right = self._sign_pass(body).encode()
@@ -52,10 +52,16 @@ class Passes:
         content = exact_json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         if content.pop("until") < steady_time():
             return None
-        run = content.get("run")
-        content["run"] = None if run is None else RunGrant.from_dict(run)
-        content["shared_limits"] = tuple(KeyLimits(*limits) for limits in content["shared_limits"])
-        return Identity(**{**content, "scopes": frozenset(content["scopes"])})
+        try:
+            run, limits = content["run"], content["shared_limits"]
+            content["run"] = None if run is None else RunGrant.from_dict(run)
+            content["shared_limits"] = tuple(KeyLimits(*level) for level in limits)
+            return Identity(**{**content, "scopes": frozenset(content["scopes"])})
+        except (
+            KeyError,
+            TypeError,
+        ):  # Other fields: a pass is short-lived, and its holder asks for a new one.
+            return None
 
     def sign(self, text: str) -> str:
         """Return the signature of a text."""
