@@ -230,7 +230,7 @@ async def test_one_job_cannot_be_compared_with_itself(web, platform):
     job = record(platform, "alone", {"a": [1.0]})
     answer = await web.get(f"/jobs/compare?job={job}&job={job}")
     assert answer.status_code == 400
-    assert "between two and 6" in answer.text
+    assert "Choose 2 to 6 jobs" in answer.text
 
 
 async def test_jobs_without_a_common_task_say_so(web, platform):

@@ -237,6 +237,7 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
             "source_policies",
             "trained_runs",
             "rollout_snapshots",
+            "trained_prompts",
         ):
             connection.exec_driver_sql(f"DROP TABLE {table}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")

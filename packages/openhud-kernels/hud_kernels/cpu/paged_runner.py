@@ -62,6 +62,7 @@ class PagedRunner(PlainRunner):
         return self._products.logits(hidden)
 
     def sample(self, batch: Sequence[Request], hidden: Tensor) -> Sampled:
+        """Sample a token of each row, in one kernel where none needs logits. Raises `InfrastructureFault` if they are not finite."""
         if any(map(needs_logits, batch)):
             return super().sample(batch, hidden)
         logits = self.logits(hidden)
