@@ -11,7 +11,7 @@ from hud_dashboard.queries import job_report
 from hud_dashboard.rendering import templates
 from hud_platform.store import Store, records
 from hud_platform.store.job_runs import job_runs
-from hud_platform.store.task_labels import label_of, task_labels
+from hud_platform.store.task_labels import run_label, task_labels
 
 LONGEST = 20_000
 """Characters of one text of a step."""
@@ -40,7 +40,7 @@ def run_page(store: Store, run: dict[str, Any], job_address: str, static: Addres
     trace = parse_trace(records.whole_trace(store, run))
     return templates.get_template("shared_run.html").render(
         run=run,
-        label=label_of(run["slug"], run["task"]) if run["slug"] else "Run",
+        label=run_label(run) or "Run",
         steps=[(step.step_id, list(step_texts(step))) for step in trace.steps],
         job_address=job_address,
         static=static,

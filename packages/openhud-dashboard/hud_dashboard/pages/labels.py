@@ -17,7 +17,7 @@ from hud_platform.labels.labels import KINDS, NAME
 from hud_platform.routes.labels import LabelsPart, Rater
 from hud_platform.search.run_search import matching_runs
 from hud_platform.store import records
-from hud_platform.store.task_labels import label_of
+from hud_platform.store.task_labels import run_label
 
 router = Pages()
 EVERY_RUN = "status:completed"
@@ -72,7 +72,7 @@ def review(
         **shown,
         "run": {
             **{field: run[field] for field in fields},
-            "label": label_of(run["slug"], run["task"]) if run["slug"] else None,
+            "label": run_label(run),
         },
         "steps": steps,
         "labels": items,

@@ -21,7 +21,7 @@ from hud_dashboard.trace.values import dict_of, moment_of
 from hud_platform.models.registry import Registry
 from hud_platform.rollouts.rollout_queue import Rollouts
 from hud_platform.store import Store, records, trainer_logprobs
-from hud_platform.store.task_labels import label_of
+from hud_platform.store.task_labels import run_label
 
 COLOURS = ("logprob", "advantage", "gap")
 """Quantities for colouring tokens."""
@@ -112,7 +112,7 @@ def plain_run(run: dict[str, Any]) -> dict[str, Any]:
     """Return a run as plain data, without its team, and without its grade, which has its own view."""
     # SQLAlchemy's column names are a subclass of str, which `exact_json` refuses.
     plain = {str(name): run[name] for name in run if name not in ("team_id", "grade")}
-    return {**plain, "label": label_of(run["slug"], run["task"]) if run["slug"] else None}
+    return {**plain, "label": run_label(run)}
 
 
 def seconds_of(run: dict[str, Any]) -> float | None:

@@ -43,7 +43,7 @@ class Product:
         if len({layer.scale for layer in adapted}) > 1:
             return
         weight = torch.cat([base.weight for base in bases])
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+        self._weight = _laid_out(weight)
         if any(base.bias is not None for base in bases):
             self._bias = torch.cat(
                 [
@@ -76,7 +76,7 @@ class Product:
         if self._weight is None:
             outputs = [layer(x) for layer in self._layers]
             return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        y = _multiplied(x, self._weight, self._bias)
         if self._low is not None:
             first, second, scale = self._low
             y.addmm_(F.linear(x, first), second, alpha=scale)
@@ -112,16 +112,13 @@ class DecoderProducts:
         head = decoder.model.embed_tokens if tied else decoder.lm_head
         self._head: Tensor | None = None
         if packed and type(head) in (nn.Embedding, nn.Linear):
-            self._head = torch.ops.mkldnn._reorder_linear_weight(head.weight.detach(), ROWS)
+            self._head = _laid_out(head.weight.detach())
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the vocabulary logits (N, V) of hidden states (N, H)."""
         if self._head is None:
             return self._decoder.logits(hidden)
-        logits: Tensor = torch.ops.mkldnn._linear_pointwise(
-            hidden, self._head, None, "none", [], ""
-        )
-        return logits
+        return _multiplied(hidden, self._head)
 
 
 def lays_out(decoder: ReferenceDecoder) -> bool:
@@ -131,6 +128,18 @@ def lays_out(decoder: ReferenceDecoder) -> bool:
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     return sum(parameter.nbytes for parameter in decoder.parameters()) <= WIDEST_BYTES
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    """Return a copy of a weight (M, K) for `_multiplied`."""
+    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+    return copy
+
+
+def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x (N, K) times a weight that is laid out, plus a bias (M,)."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
 
 
 def _base(layer: nn.Module) -> Any:

@@ -106,9 +106,7 @@ class PagedCache(KVCache):
         values = self.values[layer][self._tables].transpose(1, 2)  # (B, kv_heads, P, T, D)
         rows, heads, pages, tokens, size = values.shape
         keys = self._layer(layer)[0][self._tables].permute(0, 2, 1, 4, 3)
-        fresh = (
-            self._longest == self.width
-        )  # All of the keys are new: later ones are skipped, not masked.
+        fresh = self._longest == self.width  # All keys are new: later ones are skipped, not masked.
         attended = F.scaled_dot_product_attention(
             q.view(rows, self.width, -1, size).transpose(1, 2),
             keys.reshape(rows, heads, pages * tokens, size)[:, :, : self._longest],

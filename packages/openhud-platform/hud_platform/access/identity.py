@@ -58,14 +58,13 @@ class Identity:
 
     @property
     def limits(self) -> tuple[KeyLimits, ...]:
-        """Limits that its requests count against. A key's own are left out where they are those of the key that made it."""
+        """Limits that its requests count against, without those that are equal to the next key's: its are as tight."""
         if not self.is_limited:
             return ()
         assert self.key_id is not None
         own = KeyLimits(self.key_id, self.requests_per_minute, self.tokens_per_minute)
-        if self.shared_limits and own[1:] == self.shared_limits[0][1:]:
-            return self.shared_limits
-        return (own, *self.shared_limits)
+        pairs = zip((own, *self.shared_limits), (*self.shared_limits, None), strict=True)
+        return tuple(limits for limits, above in pairs if above is None or limits[1:] != above[1:])
 
     @property
     def holder(self) -> str:

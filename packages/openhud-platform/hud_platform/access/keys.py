@@ -303,7 +303,7 @@ def _insert(connection: sa.Connection, **values: Any) -> tuple[Key, str]:
 
 
 def _with_limits(connection: sa.Connection, key: Key) -> Key:
-    """Return a key with the limits of its parents. Limits that are those of the next parent are left out: its are as tight."""
+    """Return a key with the limits of its parents."""
     keys = tables.keys
     shared: list[KeyLimits] = []
     above = key.parent_id
@@ -312,8 +312,6 @@ def _with_limits(connection: sa.Connection, key: Key) -> Key:
         query = sa.select(*columns, keys.c.parent_id).where(keys.c.id == above)
         *limits, above = connection.execute(query).one()
         parent = KeyLimits(*limits)
-        if shared and shared[-1][1:] == parent[1:]:
-            shared.pop()
         if parent[1:] != (None, None):
             shared.append(parent)
     return replace(key, shared_limits=tuple(shared))

@@ -57,10 +57,7 @@ class Passes:
             content["run"] = None if run is None else RunGrant.from_dict(run)
             content["shared_limits"] = tuple(KeyLimits(*level) for level in limits)
             return Identity(**{**content, "scopes": frozenset(content["scopes"])})
-        except (
-            KeyError,
-            TypeError,
-        ):  # Other fields: a pass is short-lived, and its holder asks for a new one.
+        except (KeyError, TypeError):  # It has other fields; its holder asks for a new one.
             return None
 
     def sign(self, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -29,6 +30,11 @@ def task_labels(store: Store, team: str, runs: Mapping[str, str]) -> dict[str, s
             slug = by_trace[trace_id]
             labels[slug] = label_of(slug, exact_json.loads(task) if task is not None else None)
     return labels
+
+
+def run_label(run: Mapping[str, Any]) -> str | None:
+    """Return the display name of a run's task; None for a run without a task."""
+    return label_of(run["slug"], run["task"]) if run["slug"] else None
 
 
 def label_of(slug: str | None, task: object) -> str:

@@ -50,9 +50,8 @@ def copied(value: Any) -> Any:
 
 def plain_value(value: Any) -> Any:
     """Return a value of JSON for comparisons: with 3 in place of 3.0, and text in its composed form (NFC)."""
-    if isinstance(
-        value, str
-    ):  # First: most values are text, and a `Mapping` takes long to rule out.
+    # Text first: most values are text, and a `Mapping` takes long to rule out.
+    if isinstance(value, str):
         return value if value.isascii() else unicodedata.normalize("NFC", value)
     if isinstance(value, dict | Mapping):
         return {plain_value(name): plain_value(part) for name, part in value.items()}
