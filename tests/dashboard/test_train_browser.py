@@ -71,7 +71,7 @@ def world(server, tmp_path_factory):
 def test_training_is_launched_watched_and_stopped_and_heads_are_moved(world, tab):
     tab.set_default_timeout(90_000)
     tab.goto("/train/new")
-    tab.get_by_label("Model").select_option("policy")
+    tab.get_by_label("Model", exact=True).select_option("policy")
     tab.get_by_text("the head (its base)").wait_for(state="attached")
     assert (
         tab.get_by_label("Tasks", exact=True).locator("option", has_text="elsewhere").is_disabled()

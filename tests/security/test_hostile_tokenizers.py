@@ -64,7 +64,8 @@ def test_slow_texts_are_refused_and_take_no_thread_of_other_models(server, tmp_p
         # A model's first answer loads it, which may take as long as a slow text is allowed.
         assert ask(server, "usual", "x" * 30_000) is not None
         with ThreadPoolExecutor(20) as pool:
-            slow = [pool.submit(ask, server, "gated", HOURS) for _ in range(20)]
+            # The longer a text, the longer it is allowed to take.
+            slow = [pool.submit(ask, server, "gated", 5 * HOURS) for _ in range(20)]
             time.sleep(1)
             # Rendered in a thread that all models share.
             assert ask(server, "usual", "x" * 30_000) is not None
