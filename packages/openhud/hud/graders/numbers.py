@@ -21,9 +21,16 @@ _SCALES = {
     "million": 6,
     "crore": 7,
     "billion": 9,
+    "milliard": 9,
     "trillion": 12,
+    "quadrillion": 15,
+    "quintillion": 18,
 }
 """Words after a number, and the powers of ten by which they multiply it."""
+_PARTS = (
+    "third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth|millionth"
+)
+_DIGIT_WORDS = "zero|one|two|three|four|five|six|seven|eight|nine"
 _SCALE = rf"[- ]?(?i:{'|'.join(_SCALES)})s?\b"
 _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _NUMBER = re.compile(
@@ -95,6 +102,37 @@ _FACTOR = re.compile(
     rf"|\s*\*?\s*(?:\\(?:{_NAMES})(?![a-z])|(?:{_NAMES})\()|\s*\\(?:choose|over)\b|i(?!\w)|\s(?:ln|log)\s*[0-9]"
 )
 """A factor after a number, whose product is another one: 3\\cdot 4, 2 sqrt(3)."""
+_OPERATOR = re.compile(
+    rf"""
+    [)\]}}]?(?:
+      [^\S\n]*\+[^\S\n]*[({{\[]*{_CURRENCY}?[^\S\n]*[{_MINUS}]?\.?(?:[0-9]|\\(?!\)))    # 2+3, (2) + (3)
+      |(?:[^\S\n]+[{_MINUS}][^\S\n]*|[{_MINUS}](?:[^\S\n]+|(?=[({{\[])))[({{\[]*{_CURRENCY}?[^\S\n]*[{_MINUS}]?\.?[0-9]  # 2 - 1/2
+      |(?<=[0-9])[{_MINUS}]\s*\Z                            # 5-, of accounts
+      |[^\S\n]?[x∗][^\S\n]?[({{\[]*[{_MINUS}+]?\.?[0-9]                # 2 x 3
+      |\([{_MINUS}+ ]*[0-9.]+\s*[)+*/^{_MINUS}]                 # 2(3), but no note: 5 (3 of them)
+      |!!|!\s*[=/*+^{_MINUS}]                              # 5! = 120
+      |[^\S\n]*(?:\^|\*\*)[^\S\n]*[({{]?[{_MINUS}+]?(?:\.[0-9]|t(?![A-Za-z]))  # 4^.5
+      |[ ]10(?:\s*(?:\^|\*\*)|[⁻⁺⁰¹²³⁴-⁹])                   # 1.5 10^3
+      |[^\S\n]*(?:\\?%|//|\\?\b[bp]?mod\b)[^\S\n]*\(?[{_MINUS}]?[0-9]
+    )
+    |[ ](?:plus|minus|times|over|(?:multiplied|divided)[ ]by)[ ]+(?:the\b|{_CURRENCY}?[{_MINUS}]?\.?[0-9])
+    |[ ](?:squared|cubed|factorial|raised[ ]to|to[ ]the[ ](?:power|[0-9])|point[ ](?:[0-9]|{_DIGIT_WORDS}))
+    |[ -](?:and|&)[ -](?:an?|{_DIGIT_WORDS})?[ -]?(?:half|(?:{_PARTS})s?)\b|[ ](?:and|&)[ ]+[0-9]+/[0-9]
+    |[ -](?:halves|(?:{_PARTS})s)(?![\w-])|(?<=1)[ -](?:half|{_PARTS})(?![\w-])           # 2 thirds
+    |\s?(?:[万萬億亿兆千百十만억조천백]|(?i:млн|млрд|тыс|mio|mrd|mill?ionen|milliarden|tausend|millones|mil|mille|grand)(?!\w))
+    |-dozens?\b|[ ]?,[ ]0[0-9]{{2}}(?![0-9])|[ ],[0-9]{{3}}(?![0-9])|[ ][0-9]{{2}}[ ][0-9]{{3}}(?![0-9])  # 1, 000
+    |\.{{2,3}}[0-9]                                         # 1..5
+    |\}}?\s*(?:\{{[,.]\}}|\\?[,.;:!])?\s*\{{\s*[,.]?[0-9]|\}}\s?(?:\\[,;:!]|[,.])?[0-9]     # {{1}},{{000}}
+    """,
+    re.VERBOSE,
+)
+"""An operator after a number, in signs or words, whose result is another number, or a group of digits that continues it."""
+_OPERATION = re.compile(
+    rf"(?:\b(?:(?:square|cube|double|triple|factorial|reciprocal|logarithm|opposite|root)\s+of|twice|sqrt|(?:square|cube)\s+root)"
+    rf"\s*[({{]?\s*[{_MINUS}+]?|\b(?:hundred|thousand|[mb]illion)\s+(?:and\s+)?|(?:≠|!=|\\neq?)\s*[{_MINUS}]?)\s*$",
+    re.IGNORECASE,
+)
+"""An operation before digits, in words: the square root of 16, one hundred and 5, ≠ 5."""
 _LATEX_GROUP = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\[,;:! ]|~)(?=[0-9]{3}(?![0-9]))")
 """Mark between thousands in LaTeX."""
 _BRACKET_SIZE = re.compile(r"\\(?:left|right|[bB]igg?[lr]?)(?=[()\[\]{}|])")
@@ -119,7 +157,7 @@ def first_number(text: str) -> Fraction | None:
     within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60; "10^3" is 1000; "1.000.000" and
     "1.000,5" are grouped by points, "1 000 000" by spaces; "3 million" is 3000000; "3½" is 3.5; "minus 5" is -5; digits may be of any script. None where digits
     have no certain meaning, or are a part of another number ("1,2345", "1.2.3", "2^2^3", "1e2.5", "0x10", "--5", "√16", "2π", "101₂",
-    "0.(3)"), or a factor ("3 \\cdot 4", "ln(2)").
+    "0.(3)"), a factor ("3 \\cdot 4", "ln(2)"), or an operand ("2+3", "2 - 1/2", "5 squared"; "10-12" is a range).
     """
     # Each of the pattern's spaces would read a long run again from each of its places.
     match = _NUMBER.search(_LONG_SPACE.sub(r"\1", _in_plain_signs(text)))
@@ -156,12 +194,15 @@ def _is_part(match: re.Match[str]) -> bool:
         if (opened and after not in ("}", ")")) or match["digits"].endswith(".10"):
             return True  # 10^(1/2), and 5.10^3, whose point is a multiplication.
     before = text[: match.start("digits")][-80:]
-    if _ROOT.search(before) or _WITHIN_FRACTION.search(before) or _FUNCTION.search(before):
+    if any(kind.search(before) for kind in (_ROOT, _WITHIN_FRACTION, _FUNCTION, _OPERATION)):
+        return True
+    if _OPERATOR.match(text, match.end()):
         return True
     if re.search(rf"(?:{_CURRENCY})\s*$", before) and re.match(
-        r",[0-9]{1,2}(?![0-9,])|[mBbT](?!\w)", text[match.end("digits") :]
+        r",[0-9]{1,2}(?![0-9,])|[mBbT](?!\w)|[ ](?:[kKmMBbT]|mm|MM)(?!\w)",
+        text[match.end("digits") :],
     ):
-        return True  # $1,23 and $5m
+        return True  # $1,23, $5m and $5 M
     if re.search(rf"(?:\||\\lvert)\s*[{_MINUS}]\s*$", before) and re.match(
         r"\s*(?:\||\\rvert)", text[match.end() :]
     ):
