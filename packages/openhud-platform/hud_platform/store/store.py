@@ -6,6 +6,7 @@ the tables are in `tables`.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,10 @@ from hud_platform.store.queries import Query, Row
 _log = logging.getLogger("hud.platform")
 
 AWAY = "The platform's database does not answer now; try again in a moment."
+_REPLACED = (
+    "{path} was removed or replaced while it was open, and would lose what is written now. Put it back, or stop this "
+    "process and start it again."
+)
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0025"
 """Newest migration; a test compares it with the folder."""
@@ -47,11 +52,15 @@ class Store:
         self.url = _understood(url)
         self.engine = sa.create_engine(self.url, **_options(self.url))
         if self._is_file:
+            sa.event.listen(self.engine, "do_connect", self._refuse_missing)
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
         self.clock = StoreClock(None if self._is_file else self._database_time)
         self._opened = False
+        self._file: _Identity = None
         with self._translated():
             self._migrate()
+        if self._is_file:
+            self._file = _identity(self._path)
         self._opened = True
 
     @classmethod
@@ -81,6 +90,7 @@ class Store:
     def begin(self) -> Iterator[sa.Connection]:
         """Open a write transaction: committed at the end of the block, rolled back on an exception."""
         with self._translated(), self.engine.connect() as connection:
+            self._refuse_replaced(connection)
             if self._is_file:
                 # Take the write lock now: a transaction that reads first may fail to upgrade its lock.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -91,6 +101,7 @@ class Store:
     def read(self) -> Iterator[sa.Connection]:
         """Open a read transaction with a consistent snapshot."""
         with self._translated(), self.engine.connect() as connection:
+            self._refuse_replaced(connection)
             yield connection
 
     def rows(self, query: Query, **values: Any) -> Sequence[Row]:
@@ -125,6 +136,23 @@ class Store:
         with self.begin() as connection:
             return connection.execute(statement).rowcount
 
+    def _refuse_missing(self, *_: object) -> None:
+        """Raise `StoreAwayError` before SQLite creates an empty file in the place of one that was removed."""
+        if self._opened and _identity(self._path) != self._file:
+            raise StoreAwayError(_REPLACED.format(path=self._path))
+
+    def _refuse_replaced(self, connection: sa.Connection) -> None:
+        """Raise `StoreAwayError` if SQLite's files were removed or replaced: what is written to the old ones is lost."""
+        if self._is_file and self._opened:
+            self._refuse_missing()
+            log = connection.info["log"]
+            if log and _identity(f"{self._path}-wal") != log:
+                raise StoreAwayError(_REPLACED.format(path=self._path))
+
+    @property
+    def _path(self) -> str:
+        return str(self.url.database)
+
     def _database_time(self) -> datetime:
         now: datetime = self.value(sa.select(sa.func.clock_timestamp()))
         return now.astimezone(UTC)
@@ -145,12 +173,17 @@ class Store:
                 raise UsageError(
                     f"A value of this request cannot be stored: {error.orig}"
                 ) from error
-            operational = isinstance(error, sa.exc.OperationalError)
+            # SQLite reports a damaged file as a database error of no other kind.
+            operational = (
+                isinstance(error, sa.exc.OperationalError) or type(error) is sa.exc.DatabaseError
+            )
             if operational and self._opened and not self._is_file:
                 # The database's address and user are only logged, for the operator.
                 _log.error("%s", _sentence(self.url, error))
                 raise StoreAwayError(AWAY) from error
-            kind = StoreFullError if "full" in str(error.orig) else StoreError
+            kind: type[StoreError] = StoreAwayError if operational and self._opened else StoreError
+            if "full" in str(error.orig):
+                kind = StoreFullError
             raise kind(_sentence(self.url, error)) from error
         except sa.exc.TimeoutError as error:
             _log.error("%s: no connection became free in time.", self.url)
@@ -211,8 +244,7 @@ def _options(url: sa.URL) -> dict[str, Any]:
     return {"connect_args": {"timeout": BUSY_SECONDS, "check_same_thread": False}}
 
 
-def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
-    del record
+def _prepare_sqlite(connection: sqlite3.Connection, record: sa.pool.ConnectionPoolEntry) -> None:
     # BEGIN is sent explicitly; the driver's own would start every transaction as a reader.
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode=WAL")
@@ -221,6 +253,23 @@ def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
     # Rows of random ids touch most pages again: the longer it waits, the fewer times each page is copied.
     connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+    connection.execute(
+        "SELECT count(*) FROM sqlite_master"
+    ).fetchone()  # Opens the write-ahead log.
+    (_, _, path), *_ = connection.execute("PRAGMA database_list")
+    record.info["log"] = _identity(f"{path}-wal")
+
+
+_Identity = tuple[int, int] | None
+
+
+def _identity(path: str) -> _Identity:
+    """Return device and inode of a file; None if it is missing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _unbindable(error: DBAPIError) -> bool:
