@@ -20,9 +20,9 @@ from hud_kernels.cpu.matmul_kernels import COLUMNS
 
 BLOCK = 128
 """Queries of a sequence for which torch's kernel computes no key behind the last of them, about."""
-MOST_PADDED = 1.5
+MOST_PADDED = 1.2
 """Ratio of computed to needed scores above which sequences attend one after the other, without padding."""
-MOST_COPIED = 4
+MOST_COPIED = 2
 """Ratio of copied to packed keys above which they do, too: padding copies what a sequence continues."""
 
 
