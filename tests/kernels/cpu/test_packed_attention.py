@@ -15,15 +15,15 @@ def ends(lengths):
     return torch.tensor([0, *lengths]).cumsum(0)
 
 
-def attended(packing, tokens, rows=None):
+def attended(packing, tokens, rows=None, dtype=torch.float32):
     """What comes out, and the gradients of queries, keys and values, all of them random."""
     generator = torch.manual_seed(0)
     parts = [
-        torch.randn(tokens, heads, SIZE, generator=generator).requires_grad_()
+        torch.randn(tokens, heads, SIZE, generator=generator).to(dtype).requires_grad_()
         for heads in (HEADS, KV_HEADS, KV_HEADS)
     ]
     found = packing.attend(*parts, rows)
-    weights = torch.randn(found.shape, generator=generator)
+    weights = torch.randn(found.shape, generator=generator).to(dtype)
     return [found, *torch.autograd.grad((found * weights).sum(), parts)]
 
 
@@ -110,6 +110,21 @@ def test_sequences_of_one_length_are_computed_at_once_and_unlike_ones_are_not_pa
 
 def test_a_long_beginning_is_not_copied_for_each_of_many_short_sequences():
     assert isinstance(packing_of(ends([400, *[10] * 8]), torch.tensor([-1, *[0] * 8])), Unpadded)
+
+
+@pytest.mark.parametrize("length", [12, 500])
+def test_in_half_precision_short_and_long_sequences_have_the_gradient_of_fp32(length):
+    forest = [length, length, 7, 3], [-1, 0, 0, 2]
+    places, prefixes = ends(forest[0]), torch.tensor(forest[1])
+    packing = packing_of(places, prefixes, half=True)
+    assert isinstance(packing, Unpadded)
+    exact = attended(packing, sum(forest[0]))
+    for actual, wanted in zip(
+        attended(packing, sum(forest[0]), dtype=torch.bfloat16), exact, strict=True
+    ):
+        assert actual.dtype == torch.bfloat16
+        difference = (actual.float() - wanted).norm() / wanted.norm()
+        assert difference < 0.02
 
 
 def test_no_tokens_attend_to_nothing():

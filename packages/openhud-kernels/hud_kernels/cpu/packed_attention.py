@@ -24,19 +24,28 @@ MOST_PADDED = 1.2
 """Ratio of computed to needed scores above which sequences attend one after the other, without padding."""
 MOST_COPIED = 2
 """Ratio of copied to packed keys above which they do, too: padding copies what a sequence continues."""
+WIDENED = 1 << 17
+"""Most scores of a head whose gradient is computed in fp32 where the rest is in half precision: torch's kernel for half precision
+takes up to eight times as long for 50 x 50 scores of a head, as long for 400 x 400, and less for more."""
 
 
 def packing_of(
-    cu_seqlens: Tensor, prefixes: Tensor | None, *, one_core_head: int | None = None
+    cu_seqlens: Tensor,
+    prefixes: Tensor | None,
+    *,
+    one_core_head: int | None = None,
+    half: bool = False,
 ) -> AnyPacking:
     """Return the packing that computes least; see `Decoder.hidden_packed` for the arguments.
 
-    `one_core_head`: the size of a head, where one thread computes in fp32.
+    `one_core_head`: the size of a head, where one thread computes in fp32. `half`: whether it is computed in half precision.
     """
     if one_core_head is not None and one_core_head % COLUMNS == 0:
         return OneCore(cu_seqlens, prefixes)
     if cu_seqlens.device.type == "cpu":
         apart = Unpadded(cu_seqlens, prefixes)
+        if half:
+            return apart  # Its gradient is in fp32 where that is faster.
         scores, keys = apart.padded()
         if scores > MOST_PADDED * apart.needed() or keys > MOST_COPIED * int(cu_seqlens[-1]):
             return apart
@@ -141,12 +150,11 @@ class BranchAttention(torch.autograd.Function):
         to_q, to_k, to_v = torch.zeros_like(q), torch.empty_like(k), torch.empty_like(v)
         for branch in ctx.branches:
             queries, own = slice(branch.start, branch.reach), slice(branch.start, branch.end)
+            inputs = [g[queries], q[queries], k[own], v[own], out[queries]]
+            if len(inputs[0]) * len(inputs[2]) <= WIDENED:
+                inputs = [tensor.to(masses.dtype) for tensor in inputs]
             parts = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                _of_heads(g[queries]),
-                *(_of_heads(tensor) for tensor in (q[queries], k[own], v[own])),
-                *(_of_heads(tensor[queries]) for tensor in (out, masses)),
-                0.0,
-                True,
+                *map(_of_heads, inputs), _of_heads(masses[queries]), 0.0, True
             )
             of_q, of_k, of_v = (part.squeeze(0).transpose(0, 1) for part in parts)
             to_q[queries] += of_q

@@ -52,9 +52,13 @@ class CpuLayers(PackedLayers):
     def packing(
         self, decoder: ReferenceDecoder, cu_seqlens: Tensor, prefixes: Tensor | None
     ) -> AnyPacking:
-        one_core = by_one_core(decoder.model.embed_tokens.weight)
-        head = decoder.config.head_dim if one_core else None
-        return packing_of(cu_seqlens, prefixes, one_core_head=head)
+        weight = decoder.model.embed_tokens.weight
+        return packing_of(
+            cu_seqlens,
+            prefixes,
+            one_core_head=decoder.config.head_dim if by_one_core(weight) else None,
+            half=weight.dtype.itemsize == 2,
+        )
 
     def compute(
         self,
