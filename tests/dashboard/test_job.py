@@ -57,6 +57,32 @@ async def test_its_page_tells_rewards_signal_and_failures(web, platform):
     assert 'aria-label="Run 1: not measured: environment"' in page
 
 
+CALLS = {"calls": 8, "error": 5, "time-out": 1}
+
+
+async def test_failed_tool_calls_are_shown_by_kind(web, platform):
+    hopeless = {"reward": 1.0, "extra": {"tool_calls": {"calls": 2, "error": 2}}}
+    job = record(
+        platform,
+        "triage",
+        {"a": [{"reward": 1.0, "extra": {"tool_calls": CALLS}}, hopeless], "b": [1.0]},
+    )
+    numbers = (await data(web, job))["numbers"]
+    assert (numbers["tool_calls"], numbers["tool_calls_failed"]) == (10, 8)
+    page = (await web.get(f"/jobs/{job}")).text
+    assert "Tool calls failed: 8 of 10 (7 errors, 1 time-out)." in page
+    assert "No call succeeded in 1 run, whose mean reward is 1.000." in page
+    whole = record(platform, "triage", {"a": [1.0]})
+    assert "Tool calls" not in (await web.get(f"/jobs/{whole}")).text
+
+
+async def test_counts_of_tool_calls_that_are_none_are_ignored(web, platform):
+    odd = [{"calls": -1}, {"calls": "9"}, [3], 7, {"calls": 1 << 40}]
+    runs = [{"reward": 1.0, "extra": {"tool_calls": counts}} for counts in odd]
+    numbers = (await data(web, record(platform, "odd", {"a": runs})))["numbers"]
+    assert (numbers["runs"], numbers["tool_calls"]) == (5, 0)
+
+
 async def test_a_job_of_a_benchmark_shows_its_percentile_and_what_that_stands_on(web, platform):
     tasks = {"multi_turn_base_3": [1.0], "multi_turn_base_7": [0.0]}
     job = record(platform, "bfcl", tasks, benchmark="bfcl-multi-turn")

@@ -38,6 +38,19 @@ async def test_a_job_is_shown_with_its_numbers(web, platform):
         assert shown in page
 
 
+async def test_the_list_shows_failed_tool_calls_and_is_sorted_by_them(web, platform):
+    for name, failed in (("few", 1), ("many", 4)):
+        extra = {"tool_calls": {"calls": 5, "error": failed - 1, "time-out": 1}}
+        record(platform, name, {"a": [{"reward": 1.0, "extra": extra}]})
+    record(platform, "none", {"a": [1.0]})
+    (job, *_) = (await web.get("/jobs.json?sort=-failed_calls")).json()["items"]
+    assert (job["tool_calls"], job["tool_errors"], job["tool_time_outs"]) == (5, 3, 1)
+    assert (await names(web, "?sort=-failed_calls"))[:2] == ["many", "few"]
+    page = (await web.get("/jobs")).text
+    assert 'title="Of 5 tool calls: 3 errors, 1 time-outs">4</td>' in page
+    assert "Failed calls" not in (await web.get("/jobs?text=none")).text
+
+
 @pytest.mark.slow
 async def test_one_title_of_a_job_is_shown_wherever_it_is_named(web, platform):
     task = {"env": "tickets", "id": "route", "args": {}}

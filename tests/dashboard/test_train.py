@@ -6,6 +6,7 @@ import socket
 
 import pytest
 from tests.dashboard.conftest import browse, sign_in
+from tests.dashboard.recorded import record
 
 from hud.eval.results.held_out_scores import Score, scores_of
 from hud.train.monitoring.alarms import Bands, alarms
@@ -113,6 +114,18 @@ async def test_runs_are_listed_with_their_scores(platform, web):
     assert [one["id"] for one in listed] == [run]
     assert listed[0]["reward"] == 0.5
     assert (listed[0]["first_score"]["mean"], listed[0]["last_score"]["mean"]) == (0.1, 0.4)
+
+
+async def test_failed_tool_calls_of_its_jobs_are_shown(platform, web):
+    extra = {"tool_calls": {"calls": 5, "error": 3}}
+    jobs = [
+        record(platform, "m training", {"a": [{"reward": 1.0, "extra": extra}]}, purpose=purpose)
+        for purpose in ("training", "held_out")
+    ]
+    scored = score(0, 0.1, job_id=jobs[1])
+    run = record_run(platform, make_model(platform), jobs=jobs[:1], scores=[scored])
+    page = (await web.get(f"/train/{run}")).text
+    assert page.count('title="Of 5 tool calls: 3 errors, 0 time-outs">3</td>') == 2
 
 
 async def test_no_run_yet_says_how_one_is_begun(web):

@@ -18,9 +18,17 @@ from hud_platform.store.tables import LOCAL_TEAM
 AT = 1_760_000_000_000_000
 """A moment in microseconds since the epoch, as the store has it."""
 
-NEWEST = ("run_reservations", "limit_levels", "trained_prompts")
-"""Tables of the newest migrations."""
-"""Tables of migration 0024."""
+TOOL_COLUMNS = ("tool_calls", "tool_errors", "tool_time_outs")
+
+
+def undo_newest(connection, tables=("run_reservations", "limit_levels", "trained_prompts")):
+    """Remove what the newest migrations (0024 and later) made."""
+    for table in tables:
+        connection.execute(sa.text(f"DROP TABLE {table}"))
+    connection.execute(sa.text("DROP INDEX runs_of_job"))
+    for name in TOOL_COLUMNS:
+        connection.execute(sa.text(f"ALTER TABLE runs DROP COLUMN {name}"))
+    connection.execute(sa.text("CREATE INDEX runs_of_job ON runs (job_id)"))
 
 
 def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
@@ -75,9 +83,9 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             "source_policies",
             "trained_runs",
             "rollout_snapshots",
-            *NEWEST,
         ):
             connection.execute(sa.text(f"DROP TABLE {table}"))
+        undo_newest(connection)
         connection.execute(sa.text("ALTER TABLE runs_to_index DROP COLUMN queued_at"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))
     store.close()
@@ -109,8 +117,8 @@ def test_jobs_of_recorded_training_runs_name_them(tmp_path):
         connection.execute(sa.text("ALTER TABLE checkpoints DROP COLUMN system_prompt"))
         connection.execute(sa.text("DROP TABLE comparisons"))
         connection.execute(sa.text("DROP TABLE trained_runs"))
-        for table in ("rollout_snapshots", *NEWEST):
-            connection.execute(sa.text(f"DROP TABLE {table}"))
+        connection.execute(sa.text("DROP TABLE rollout_snapshots"))
+        undo_newest(connection)
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0017'"))
     store.close()
     store = Store.open(tmp_path)
@@ -130,8 +138,8 @@ def test_runs_of_the_newest_training_passes_stay_trained_on(tmp_path):
             row = {"trace_id": trace, "step_id": step, "logprobs": b"", "step": 0}
             connection.execute(tables.trainer_logprobs.insert().values(model_id=model * 32, **row))
         connection.execute(sa.text("DROP TABLE trained_runs"))
-        for table in ("rollout_snapshots", *NEWEST):
-            connection.execute(sa.text(f"DROP TABLE {table}"))
+        connection.execute(sa.text("DROP TABLE rollout_snapshots"))
+        undo_newest(connection)
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0020'"))
     store.close()
     store = Store.open(tmp_path)
@@ -160,8 +168,7 @@ def test_servers_of_models_have_a_kind_and_candidates_stay_marked(tmp_path):
                     config={"training": "full", "vllm": servers if base is None else None},
                 )
             )
-        for table in NEWEST:
-            connection.execute(sa.text(f"DROP TABLE {table}"))
+        undo_newest(connection)
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0022'"))
     store.close()
     store = Store.open(tmp_path)
@@ -171,4 +178,23 @@ def test_servers_of_models_have_a_kind_and_candidates_stay_marked(tmp_path):
     assert kept.settings == {"weights": "receiver"}
     marked = {slug for slug in names if registry.model(slug).config.candidate}
     assert marked == {"m-candidate-2"}
+    store.close()
+
+
+def test_recorded_runs_have_the_numbers_of_their_tool_calls(tmp_path):
+    store = Store.open(tmp_path)
+    holder = SimpleNamespace(store=store)
+    counts = [{"calls": 9, "error": 2, "time-out": 1}, {"calls": 3}, {"calls": -1}, 7]
+    runs = [{"reward": 0.5, "extra": {"tool_calls": value}} for value in counts]
+    record(holder, "m", {"a": [*runs, {"reward": 0.5, "extra": {"note": 1}}, 0.5]})
+    columns = [tables.runs.c[name] for name in TOOL_COLUMNS]
+    query = sa.select(*columns).order_by(tables.runs.c.attempt)
+    wanted = [(9, 2, 1), (3, 0, 0), *[(0, 0, 0)] * 4]
+    assert [tuple(row) for row in store.rows(query)] == wanted
+    with store.begin() as connection:
+        undo_newest(connection, tables=())
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0025'"))
+    store.close()
+    store = Store.open(tmp_path)
+    assert [tuple(row) for row in store.rows(query)] == wanted
     store.close()

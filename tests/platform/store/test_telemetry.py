@@ -103,6 +103,28 @@ async def test_repetitions_change_nothing_and_order_does_not_matter(api):
     assert (run["prompt_tokens"], run["completion_tokens"]) == (6, 4)
 
 
+async def test_tool_calls_of_sent_steps_are_counted_once(api):
+    trace = new_id()
+    texts = ["fine", "KeyError", "clock: no answer within 3 s."]
+    steps = [
+        span(
+            {
+                "step_id": number,
+                "source": "tool",
+                "call": {"id": "a", "name": "clock", "arguments": {}},
+                "result": {"content": [{"type": "text", "text": text}], flag: text != "fine"},
+            }
+        )
+        for number, (text, flag) in enumerate(
+            zip(texts, ["isError", "isError", "is_error"], strict=True), 1
+        )
+    ]
+    await send(api, trace, *steps[:1])
+    await send(api, trace, *steps)
+    run = (await whole(api, trace))["run"]
+    assert (run["tool_calls"], run["tool_errors"], run["tool_time_outs"]) == (3, 1, 1)
+
+
 async def test_ids_may_be_dashed_or_any_text(api):
     trace = new_id()
     await send(api, dashed(trace), span(agent_step(1)))

@@ -285,6 +285,7 @@ _SUMMED: dict[str, sa.ColumnElement[Any]] = {
     "reward": sa.func.avg(tables.runs.c.reward),
     "runs": sa.func.count(),
     "failed": sa.func.count(tables.runs.c.failure_kind),
+    "failed_calls": sa.func.sum(tables.runs.c.tool_errors + tables.runs.c.tool_time_outs),
     "tokens": sa.func.sum(tables.runs.c.prompt_tokens + tables.runs.c.completion_tokens),
     "cost": sa.func.sum(tables.runs.c.cost_usd),
 }

@@ -11,6 +11,7 @@ from hud.benchmarks.baseline import baseline_score
 from hud.errors import UsageError
 from hud.eval.results.failure_causes import FailedRun, causes
 from hud.eval.results.job_statistics import job_statistics
+from hud.eval.results.tool_failures import tool_failures
 from hud.graders.group_signal import has_signal
 from hud_platform.store.job_runs import summary
 from hud_platform.store.job_status import OPEN
@@ -26,7 +27,9 @@ _SORTS = ("position", "slug", "reward", "spread", "failed", "turns", "tokens", "
 
 def numbers(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the numbers of a job."""
-    statistics = job_statistics([summary(run) for run in runs])
+    summaries = [summary(run) for run in runs]
+    statistics = job_statistics(summaries)
+    tools = tool_failures(summaries)
     largest = max(statistics.pass_at_k, default=None)
     return {
         "runs": len(runs),
@@ -49,6 +52,9 @@ def numbers(runs: Sequence[Run]) -> dict[str, Any]:
         "completion_tokens": statistics.completion_tokens,
         "cached_tokens": statistics.cached_tokens,
         "cost_usd": statistics.cost_usd,
+        "tool_calls": tools.calls,
+        "tool_calls_failed": tools.failed,
+        "tool_failures": tools.sentence(),
         "turns": statistics.mean_turns,
         "seconds": statistics.seconds,
         "models": sorted({run["model"] for run in runs if run["model"]}),

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud import exact_json
 from hud.errors import NotFoundError, UsageError
-from hud.trace import TraceStatus, plain
+from hud.trace import TOOL_CALLS, TraceStatus, plain
 from hud.trace.recorded_time import now_microseconds
 from hud.trace.recording.job_purpose import PURPOSES
 from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
@@ -28,6 +28,7 @@ from hud_platform.store.blobs import Blobs
 from hud_platform.store.imported_runs import delete_imported_turns, recorded_here
 from hud_platform.store.outcomes import apply_rules
 from hud_platform.store.ownership import refuse_foreign
+from hud_platform.store.tool_columns import tool_columns
 
 _Row = dict[str, Any]
 _logger = logging.getLogger("hud.platform")
@@ -470,12 +471,15 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _run(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
+    counts: dict[str, int] = {}
     for name in ("task", "grade", "extra"):
         if payload.get(name) is not None:
             if not isinstance(payload[name], dict):
                 raise TypeError(f"{name} cannot be a {type(payload[name]).__name__}")
+            if name == "extra":
+                counts = tool_columns(payload[name].get(TOOL_CALLS))
             payload[name] = exact_json.dumps(payload[name])
-    row = {**_DEFAULTS, **payload, "trace_id": identifier, "team_id": team}
+    row = {**_DEFAULTS, **payload, **counts, "trace_id": identifier, "team_id": team}
     if row["status"] not in _STATUSES:
         raise ValueError(f"status {row['status']!r}")
     if row["reward"] is not None and not abs(row["reward"]) <= tables.LARGEST_REWARD:

@@ -13,6 +13,7 @@ from hud_platform.store import Store, tables
 from hud_platform.store.job_status import INTERRUPTED
 from hud_platform.store.queries import as_dict
 from hud_platform.store.task_labels import NO_TASK
+from hud_platform.store.tool_columns import tool_counts_of
 
 MOST_ERROR = 600
 """Maximum length of an error in a short record; the trace has the full text."""
@@ -31,6 +32,9 @@ _COLUMNS = (
     "prompt_tokens",
     "completion_tokens",
     "cached_tokens",
+    "tool_calls",
+    "tool_errors",
+    "tool_time_outs",
     "cost_usd",
     "started_at",
     "ended_at",
@@ -55,10 +59,8 @@ def job_runs(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any
 
 def summary(run: dict[str, Any]) -> RunSummary:
     """Return the summary of a run of `job_runs` for statistics."""
-    # Counts of tool calls are in the long `extra`, which this page does not read.
-    return RunSummary(
-        **{field.name: run[field.name] for field in fields(RunSummary) if field.name in run}
-    )
+    own = {field.name: run[field.name] for field in fields(RunSummary) if field.name in run}
+    return RunSummary(**own | {"tool_calls": tool_counts_of(run)})
 
 
 def _run(row: sa.Row[Any], over: bool) -> dict[str, Any]:

@@ -34,6 +34,10 @@ class JobSums:
     """Reward standard deviation: mean over the groups of two or more runs."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    """Number of failed tool calls, without those that reached their time-out."""
+    tool_time_outs: int = 0
     cost_usd: float | None = None
     last_end: datetime | None = None
     """Latest end of a run."""
@@ -104,6 +108,9 @@ def _groups(job_ids: Sequence[str]) -> sa.Select[Any]:
             sa.func.count(runs.c.failure_kind).label("failed"),
             sa.func.sum(runs.c.prompt_tokens).label("prompt_tokens"),
             sa.func.sum(runs.c.completion_tokens).label("completion_tokens"),
+            sa.func.sum(runs.c.tool_calls).label("tool_calls"),
+            sa.func.sum(runs.c.tool_errors).label("tool_errors"),
+            sa.func.sum(runs.c.tool_time_outs).label("tool_time_outs"),
             sa.func.sum(runs.c.cost_usd).label("cost_usd"),
             sa.func.max(runs.c.ended_at, type_=Moment).label("last_end"),
         )
@@ -136,7 +143,8 @@ def _task_sums(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, l
 
 def _summed(groups: Sequence[Any]) -> JobSums:
     columns = list(zip(*groups, strict=True))  # By column for speed: a page has a thousand groups.
-    _, runs, running, graded, totals, squares, failed, prompts, completions, costs, ends = columns
+    _, runs, running, graded, totals, squares, failed, *tokens_and_calls, costs, ends = columns
+    prompts, completions, calls, errors, late = tokens_and_calls
     recorded = [cost for cost in costs if cost is not None]
     sums = JobSums(
         runs=sum(runs),
@@ -145,6 +153,9 @@ def _summed(groups: Sequence[Any]) -> JobSums:
         failed=sum(failed),
         prompt_tokens=sum(prompts),
         completion_tokens=sum(completions),
+        tool_calls=sum(calls),
+        tool_errors=sum(errors),
+        tool_time_outs=sum(late),
         cost_usd=sum(recorded) if recorded else None,
         last_end=max((end for end in ends if end is not None), default=None),
     )

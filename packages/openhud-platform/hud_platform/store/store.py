@@ -32,7 +32,7 @@ _REPLACED = (
     "process and start it again."
 )
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0025"
+HEAD = "0026"
 """Newest migration; a test compares it with the folder."""
 BUSY_SECONDS = 30
 CHECKPOINT_PAGES = 4_000

@@ -17,7 +17,10 @@ LONGEST_MODEL = 200
 LARGEST_REWARD = 1e100
 """Largest size of a stored reward: sums of squares over jobs stay within floats."""
 
-RUN_COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
+RUN_COUNTS = (
+    *("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens"),
+    *("tool_calls", "tool_errors", "tool_time_outs"),
+)
 """Columns of `runs` that count from 0."""
 
 metadata = sa.MetaData(
@@ -108,6 +111,10 @@ runs = sa.Table(
     sa.Column("prompt_tokens", sa.Integer, nullable=False, default=0),
     sa.Column("completion_tokens", sa.Integer, nullable=False, default=0),
     sa.Column("cached_tokens", sa.Integer, nullable=False, default=0),
+    # Calls of tools, those that failed, and those that reached their time-out, which are no `tool_errors`: see `tool_counts`.
+    sa.Column("tool_calls", sa.Integer, nullable=False, default=0),
+    sa.Column("tool_errors", sa.Integer, nullable=False, default=0),
+    sa.Column("tool_time_outs", sa.Integer, nullable=False, default=0),
     sa.Column("cost_usd", sa.Float),
     sa.Column("started_at", Moment, index=True),
     sa.Column("ended_at", Moment),
@@ -121,6 +128,9 @@ runs = sa.Table(
         "failure_kind",
         "prompt_tokens",
         "completion_tokens",
+        "tool_calls",
+        "tool_errors",
+        "tool_time_outs",
         "cost_usd",
         "started_at",
         "ended_at",

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud.trace import Exclusion, is_id, plain
+from hud.trace import Exclusion, is_id, parse_step, plain, tool_counts
 from hud.trace.recorded_time import microseconds
 from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
 from hud_platform.store import Store, tables
@@ -23,6 +23,7 @@ from hud_platform.store.ingest import to_be_indexed, upsert
 from hud_platform.store.ownership import refuse_foreign
 from hud_platform.store.queries import in_parts
 from hud_platform.store.reporting import new_run
+from hud_platform.store.tool_columns import tool_columns
 
 STEP_SCHEMA = "hud.step.v1"
 _TOKENS = ("prompt_token_ids", "output_token_ids", "output_logprobs")
@@ -41,6 +42,8 @@ class _Step:
     sample: _Row | None
     counts: dict[str, int] | None
     """Token counts of a turn; None for any other step."""
+    tools: dict[str, int] | None
+    """Counts of a tool call; None for any other step."""
     span: _Row
 
 
@@ -104,7 +107,8 @@ def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
         step |= {"sample": rest} if rest else {}
     detached = detach(store.blobs, team, exact_json.dumps(step))
     counts = _counts(step.get("usage")) if step.get("source") == "agent" else None
-    return _Step(number, detached, sample, counts, span)
+    tools = tool_counts([parse_step(step)]) if step.get("source") == "tool" else None
+    return _Step(number, detached, sample, counts, tools, span)
 
 
 def _read(payload: str) -> Any:
@@ -205,6 +209,8 @@ def _count(connection: sa.Connection, trace_id: str, new: list[_Step]) -> None:
     runs = tables.runs
     turns = [step.counts for step in new if step.counts is not None]
     used = {name: runs.c[name] + sum(counts[name] for counts in turns) for name in _COUNTED}
+    tools = [tool_columns(step.tools) for step in new]
+    used |= {name: runs.c[name] + sum(part[name] for part in tools) for name in tools[0]}
     connection.execute(
         sa.update(runs)
         .where(runs.c.trace_id == trace_id)
