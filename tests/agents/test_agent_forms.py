@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -155,6 +156,20 @@ def test_the_command_takes_the_same_forms(home, capsys, name):
 async def test_a_function_gives_its_name_to_its_runs(tasks):
     job = await tasks.run(whole_run, recorder=NullRecorder())
     assert {run.model for run in job.runs} == {"whole_run"}
+
+
+async def test_a_scripted_agent_has_the_name_of_its_function_or_file(tasks, tmp_path):
+    source = "def agent(run):\n    return 'yes'\n\nasync def careful(run):\n    return 'yes'\n"
+    (tmp_path / "clerk.py").write_text(f"{source}\nquick = lambda run: 'yes'\n")
+    names = {"clerk.py": "clerk", "clerk.py:careful": "careful", "clerk.py:quick": "clerk"}
+    for target, name in names.items():
+        assert as_agent(str(tmp_path / target)).model_name == name
+    assert ScriptedAgent(one_call).model_name == "one_call"
+    assert ScriptedAgent(partial(whole_run)).model_name == "whole_run"
+    assert ScriptedAgent(one_call, name="oracle").model_name == "oracle"
+    typed = {}
+    exec("def agent(run):\n    return 'yes'", typed)
+    assert as_agent(typed["agent"]).model_name == "scripted"
 
 
 async def test_calls_without_an_id_get_one_each(tasks):

@@ -227,7 +227,7 @@ async def test_a_scripted_policy_plays_through_the_same_loop(rooms):
         rooms, agent, runtime=lambda t: t.environment.run(), recorder=NullRecorder()
     )
     assert run.reward == 1.0
-    assert run.model == "scripted"
+    assert run.model == "policy"
     assert run.trace.steps[2].finish_reason == "tool_calls"
 
 

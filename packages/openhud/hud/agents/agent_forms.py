@@ -99,13 +99,11 @@ def _of_class(form: type, config: dict[str, Any]) -> Agent:
 def _of_function(form: Callable[..., Any], config: dict[str, Any], where: str | None) -> Agent:
     from hud.agents.scripted import ScriptedAgent
 
-    named = getattr(form, "model_name", None) or getattr(form, "__name__", type(form).__name__)
-    name = "scripted" if named == "<lambda>" else str(named)
-    script = ScriptedAgent(form, name=name)
+    script = ScriptedAgent(form)
     if not script.is_policy:
-        _ready(script, config, f"{where or name} is a script of the whole run and")
+        _ready(script, config, f"{where or script.name} is a script of the whole run and")
     elif config:
-        script = ScriptedAgent(form, name=name, **_policy_settings(name, config))
+        script = ScriptedAgent(form, **_policy_settings(script.name, config))
     for attribute in _CARRIED:
         if hasattr(form, attribute):
             setattr(script, attribute, getattr(form, attribute))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hud.agents.agent import Agent, RunView
@@ -41,10 +43,10 @@ class ScriptedAgent(Agent):
     """
 
     def __init__(
-        self, script: Script | ScriptedPolicy, *, name: str = "scripted", **config: Any
+        self, script: Script | ScriptedPolicy, *, name: str | None = None, **config: Any
     ) -> None:
         self.script = script
-        self.name = name
+        self.name = script_name(script) if name is None else name
         self.is_policy = _is_policy(script)
         if config and not self.is_policy:
             raise UsageError(
@@ -77,6 +79,23 @@ class ScriptedAgent(Agent):
     def chat_model(self, trace: Trace) -> ChatModel:
         """Return the policy as a model, of a run with this trace."""
         return _PolicyModel(self.name, self.script, trace)
+
+
+def script_name(script: Callable[..., Any]) -> str:
+    """Return the name of a scripted agent: its function's `model_name`, else its own name.
+
+    A lambda, and a function named `agent`, have the name of their file.
+    """
+    while isinstance(script, partial):
+        script = script.func
+    named = getattr(script, "model_name", None) or getattr(script, "__name__", None)
+    if named not in ("<lambda>", "agent"):
+        return str(named or type(script).__name__)
+    code = getattr(script, "__code__", None)
+    # Code of a prompt or a notebook has no file.
+    if code is not None and Path(code.co_filename).is_file():
+        return Path(code.co_filename).stem
+    return "scripted"
 
 
 class _PolicyModel(ChatModel):
