@@ -1,5 +1,7 @@
 """One job: its numbers, its tasks, its failures, and what is done with it."""
 
+import time
+
 import pytest
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.recorded import line, record, run_lines
@@ -10,6 +12,7 @@ from hud_platform.leases.leased_queue import Lease
 from hud_platform.rollouts.brought_events import Brought, store_events
 from hud_platform.rollouts.rollout_queue import Rollouts
 from hud_platform.store.ingest import ingest
+from hud_platform.store.tables import LOCAL_TEAM
 
 FAULT = {"reward": None, "status": "error", "failure_kind": "environment"}
 
@@ -55,6 +58,40 @@ async def test_its_page_tells_rewards_signal_and_failures(web, platform):
     assert "<b>2 of 4</b> tasks scored the same in every run" in page
     assert page.count('class="cell r') >= 9
     assert 'aria-label="Run 1: not measured: environment"' in page
+
+
+async def test_runs_of_several_checkpoints_are_no_samples_of_one_policy(web, platform):
+    nodes = [new_id() for _ in range(3)]
+    runs = [{"reward": reward, "checkpoint": node} for node in nodes for reward in (0.0, 1.0)]
+    job = record(platform, "m training", {"a": runs}, model="m", purpose="training")
+    numbers = (await data(web, job))["numbers"]
+    assert (numbers["policies"], numbers["pass_at_1"], numbers["largest_k"]) == (3, None, None)
+    page = (await web.get(f"/jobs/{job}")).text
+    assert "<dt>pass@" not in page
+    assert "3 policies played these runs: means are over all of them" in page
+    unplayed = {"reward": 0.0, "failure_kind": "agent", "turns": 0}
+    job = record(
+        platform, "m", {"a": [*runs[:2], {**unplayed, "checkpoint": None}]}, checkpoint=nodes[0]
+    )
+    numbers = (await data(web, job))["numbers"]
+    assert (numbers["policies"], numbers["largest_k"]) == (1, 3)
+    assert "<dt>pass@3</dt>" in (await web.get(f"/jobs/{job}")).text
+
+
+async def test_the_signal_of_a_training_is_that_of_each_tasks_newest_group(web, platform):
+    job, start = new_id(), time.time_ns() // 1000
+    begun = {"name": "m training", "group_size": 2, "purpose": "training", "taskset_id": None}
+    begun |= {"pid": 1, "process_started": None, "host": None, "at": start}
+    lines = [line(b"J", job, begun), line(b"Z", job, {"status": "completed", "at": start})]
+    groups = ((0.0, 1.0), (1.0, 1.0))
+    for at, rewards in enumerate(groups):
+        shared = {"job_id": job, "slug": "a", "model": "m", "group_id": new_id()}
+        for reward in rewards:
+            known = {**shared, "attempt": 0, "started_at": start + at}
+            lines += run_lines(new_id(), known, reward, checkpoint=str(at) * 32)
+    assert not ingest(platform.store, b"".join(lines), LOCAL_TEAM).damaged
+    (task,) = (await data(web, job))["tasks"]
+    assert (task["reward"], task["signal"]) == (0.75, "always")
 
 
 CALLS = {"calls": 8, "error": 5, "time-out": 1}

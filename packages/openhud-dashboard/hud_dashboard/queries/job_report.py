@@ -30,7 +30,10 @@ def numbers(runs: Sequence[Run]) -> dict[str, Any]:
     summaries = [summary(run) for run in runs]
     statistics = job_statistics(summaries)
     tools = tool_failures(summaries)
-    largest = max(statistics.pass_at_k, default=None)
+    policies = _policies(runs)
+    # pass@k is of one policy: runs of another one are no further samples of it.
+    at_k = statistics.pass_at_k if policies <= 1 else {}
+    largest = max(at_k, default=None)
     return {
         "runs": len(runs),
         "over": sum(run["status"] not in OPEN for run in runs),
@@ -44,8 +47,9 @@ def numbers(runs: Sequence[Run]) -> dict[str, Any]:
         "tasks": statistics.tasks,
         "tasks_with_1": statistics.tasks_with_k.get(1, 0),
         "tasks_with_k": statistics.tasks_with_k.get(largest or 1, 0),
-        "pass_at_1": statistics.pass_at_k.get(1),
-        "pass_at_k": None if largest is None else statistics.pass_at_k[largest],
+        "policies": policies,
+        "pass_at_1": at_k.get(1),
+        "pass_at_k": None if largest is None else at_k[largest],
         "pass_hat_k": None if largest is None else statistics.pass_hat_k[largest],
         "stop_reasons": dict(Counter(statistics.stop_reasons).most_common()),
         "prompt_tokens": statistics.prompt_tokens,
@@ -90,11 +94,18 @@ def distribution(runs: Sequence[Run]) -> dict[str, Any] | None:
 
 
 def tasks(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return each task with its runs, in the order of their starts. Times and tokens are means over the runs."""
+    """Return each task with its runs, in the order of their starts. Times and tokens are means over the runs.
+
+    The training signal is that of all runs of the task; where several policies played the job, of the task's newest group.
+    """
     by_task: dict[str, list[Run]] = {}
     for run in runs:
         by_task.setdefault(run["slug"], []).append(run)
-    return [_task(number, slug, group) for number, (slug, group) in enumerate(by_task.items())]
+    several = _policies(runs) > 1
+    return [
+        _task(number, slug, group, several=several)
+        for number, (slug, group) in enumerate(by_task.items())
+    ]
 
 
 def arranged(tasks: list[dict[str, Any]], sort: str, show: str | None) -> list[dict[str, Any]]:
@@ -138,17 +149,25 @@ def failures(runs: Sequence[Run]) -> list[dict[str, Any]]:
     ]
 
 
-def _task(number: int, slug: str, runs: list[Run]) -> dict[str, Any]:
+def _policies(runs: Sequence[Run]) -> int:
+    """Return the number of policies (a model with its checkpoint) that took a turn."""
+    return len({(run["model"], run["checkpoint"]) for run in runs if run["turns"]})
+
+
+def _task(number: int, slug: str, runs: list[Run], *, several: bool) -> dict[str, Any]:
     rewards = [run["reward"] for run in runs if run["reward"] is not None]
     over = [run for run in runs if run["seconds"] is not None]
     costs = [run["cost_usd"] for run in runs if run["cost_usd"] is not None]
     turns = [run["turns"] for run in over if run["turns"]]
+    newest = [run["reward"] for run in runs if run["group_id"] == runs[-1]["group_id"]]
     return {
         "position": number,
         "slug": slug,
         "reward": fmean(rewards) if rewards else None,
         "spread": pstdev(rewards) if len(rewards) > 1 else None,
-        "signal": _signal(rewards),
+        "signal": _signal(
+            [reward for reward in newest if reward is not None] if several else rewards
+        ),
         "failed": sum(bool(run["failure_kind"]) for run in runs),
         "turns": fmean(turns) if turns else None,
         "tokens": fmean(run["prompt_tokens"] + run["completion_tokens"] for run in over)
