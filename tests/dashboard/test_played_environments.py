@@ -1,6 +1,8 @@
 """Jobs and environments are named by the environment of the runs, also where it is a file of this machine."""
 
 from tests.dashboard.recorded import record
+from tests.dashboard.test_models import made
+from tests.dashboard.test_train import make_model
 
 from hud import Environment
 from hud.client.recording import MemoryRecorder
@@ -71,18 +73,37 @@ async def test_a_taskset_from_a_file_has_a_page_of_its_tasks_over_models(platfor
     record(platform, "t", {"a": [0.0]}, task=POWER, taskset="powers", model="second", purpose="training")  # fmt: skip
     query = {"name": "powers", "environment": "arithmetic"}
     shown = (await web.get("/tasksets/played.json", params=query)).json()
-    assert (shown["models"], shown["jobs"], shown["tasks"]) == (["second", "first"], 2, 2)
+    assert [policy["model"] for policy in shown["policies"]] == ["second", "first"]
+    assert (shown["jobs"], shown["tasks"]) == (2, 2)
     first, second = shown["items"]
-    assert [(cell["mean"], cell["runs"]) for cell in first["by_model"]] == [(1.0, 1), (0.5, 2)]
-    assert second["by_model"][0] is None
+    assert [(cell["mean"], cell["runs"]) for cell in first["by_policy"]] == [(1.0, 1), (0.5, 2)]
+    assert second["by_policy"][0] is None
     page = (await web.get("/tasksets/played", params=query)).text
-    assert f'href="/trace/{first["by_model"][0]["trace_id"]}"' in page
+    assert f'href="/trace/{first["by_policy"][0]["trace_id"]}"' in page
     assert (
         "/tasksets/played?name=powers&amp;environment=arithmetic"
         in (await web.get("/tasksets")).text
     )
     absent = await web.get("/tasksets/played.json", params={**query, "name": "x"})
     assert absent.status_code == 404
+
+
+async def test_its_page_keeps_checkpoints_apart(platform, web):
+    model = make_model(platform)
+    node = made(platform, model, 5)
+    played = {"task": POWER, "taskset": "powers", "model": model.slug}
+    record(platform, "before", {"a": [0.0, 0.0]}, **played, age=9)
+    stumbled = {"reward": 0.0, "failure_kind": "agent", "turns": 0, "checkpoint": None}
+    record(platform, "after", {"a": [1.0, stumbled]}, checkpoint=node, **played, age=5)
+    query = {"name": "powers", "environment": "arithmetic"}
+    shown = (await web.get("/tasksets/played.json", params=query)).json()
+    after, before = shown["policies"]
+    assert (after["checkpoint"], before["checkpoint"], before["name"]) == (node, None, "base")
+    (task,) = shown["items"]
+    assert [(cell["mean"], cell["runs"]) for cell in task["by_policy"]] == [(0.5, 2), (0.0, 2)]
+    page = (await web.get("/tasksets/played", params=query)).text
+    assert ">base</span>" in page
+    assert f">{after['name']}</span>" in page
 
 
 async def test_an_evaluation_from_a_file_records_the_name_of_its_taskset(platform, web):
