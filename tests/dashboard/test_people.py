@@ -48,6 +48,27 @@ async def test_a_key_is_made_shown_once_and_opens_what_its_scope_says(keyed):
         assert (await program.get("/v2/keys")).status_code == 403
 
 
+async def test_many_keys_and_passes_are_paged(web, platform):
+    for number in range(60):
+        scopes = ("fleet",) if number % 2 else ("read",)
+        platform.keys.mint(f"key-{number}", LOCAL_TEAM, scopes=scopes)
+    platform.keys.revoke(LOCAL_TEAM, "key-59")
+    pages = [(await web.get(f"/people.json?offset={offset}")).json() for offset in (0, 50)]
+    assert [(len(page["items"]), page["total"], page["hidden"]) for page in pages] == [
+        (50, 59, 1),
+        (9, 59, 1),
+    ]
+    assert "1–50 of 59" in (await web.get("/people")).text
+    passes = (await web.get("/fleet/passes.json")).json()
+    assert (passes["total"], {key["scopes"][0] for key in passes["items"]}) == (30, {"fleet"})
+    listed = (await web.get("/v2/keys?limit=20&offset=50")).json()
+    assert (len(listed["items"]), listed["total"]) == (10, 60)
+    listed = (await web.get("/v2/fleet-passes?limit=20")).json()
+    assert (len(listed["items"]), listed["total"]) == (20, 30)
+    (team,) = (await web.get("/people/teams.json")).json()["items"]
+    assert team["keys"] == 59
+
+
 @pytest.mark.slow
 async def test_a_revoked_key_is_refused_at_once_and_is_hidden(keyed):
     async with sign_in(keyed) as client:

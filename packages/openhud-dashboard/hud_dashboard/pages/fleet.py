@@ -7,14 +7,16 @@ from typing import Annotated, Literal
 from fastapi import Request, Response
 
 from hud.errors import PlatformError, UsageError
-from hud_dashboard.page import Data, Pages, Sent, see
+from hud_dashboard.page import Data, Offset, Pages, Sent, paged, see
 from hud_dashboard.rendering import page
-from hud_platform.access.identity import FLEET
+from hud_platform.access.identity import FLEET, Identity
+from hud_platform.access.keys import Keys, is_pass
 from hud_platform.access.teams import Teams
 from hud_platform.dependencies import Audit, KeysPart, StorePart, Team, Who, part
 from hud_platform.rollouts.nodes import STATES, Nodes
 
 router = Pages()
+PER_PAGE = 50
 
 
 NodesPart = Annotated[Nodes, part(lambda parts: parts.fleet.nodes)]
@@ -53,12 +55,10 @@ def set_state(
 
 
 @router.page("/fleet/passes", "fleet_passes.html")
-def passes(keys: KeysPart, who: Who) -> Data:
+def passes(keys: KeysPart, who: Who, offset: Offset = 0) -> Data:
     """The team's passes."""
     who.require("admin")
-    live = [key for key in keys.list(who.team_id) if key.is_pass]
-    items = [{**key.shown(), "state": "live" if key.valid else "over"} for key in live]
-    return {"items": items, "total": len(items), "problem": None}
+    return _passes(keys, who, offset, None)
 
 
 @router.action("/fleet/passes", "admin", "fleet_passes.html")
@@ -70,7 +70,7 @@ def make_pass(
         maker = keys.by_id(who.key_id) if who.key_id else None
         made, secret = keys.mint(sent.get("name", ""), who.team_id, scopes=(FLEET,), maker=maker)
     except (UsageError, PlatformError) as error:
-        return {**passes(keys, who), "problem": str(error)}
+        return _passes(keys, who, 0, str(error))
     log.note("pass created", made.name, **made.noted())
     team = Teams(store).find(made.team_id).name
     return page(request, "people_key.html", {"key": made.shown(), "secret": secret, "team": team})
@@ -82,3 +82,9 @@ def revoke_pass(keys: KeysPart, who: Who, log: Audit, key_id: str) -> Response:
     revoked = keys.revoke(who.team_id, key_id)
     log.note("pass revoked", revoked.name, **revoked.noted())
     return see("/fleet/passes")
+
+
+def _passes(keys: Keys, who: Identity, offset: int, problem: str | None) -> Data:
+    shown, total = keys.page(who.team_id, PER_PAGE, offset, is_pass())
+    items = [{**key.shown(), "state": "live" if key.valid else "over"} for key in shown]
+    return {"items": items, **paged(total, PER_PAGE, offset), "problem": problem}

@@ -11,7 +11,7 @@ from hud_dashboard.page import Data, Offset, Pages, Sent, paged, see
 from hud_dashboard.queries.key_usage import Use, team_use, use_by_key
 from hud_dashboard.rendering import page
 from hud_platform.access import SCOPES, Identity, Scope, audit_log
-from hud_platform.access.keys import Key
+from hud_platform.access.keys import Key, Keys, is_valid_key
 from hud_platform.access.teams import Teams
 from hud_platform.dependencies import (
     Audit,
@@ -21,10 +21,12 @@ from hud_platform.dependencies import (
     StorePart,
     Who,
 )
-from hud_platform.store import Store
+from hud_platform.store import Store, tables
 
 router = Pages()
 PER_PAGE = 50
+MOST_CHOICES = 200
+"""Maximum number of keys of the audit log's filter."""
 DAY = 86_400.0
 LIFETIMES = {"": None, "1": DAY, "7": 7 * DAY, "30": 30 * DAY, "90": 90 * DAY, "365": 365 * DAY}
 """Lifetimes of a new key in seconds, by the form's days; None: unlimited."""
@@ -46,16 +48,22 @@ def settings() -> Response:
 
 @router.page("/people", "people.html")
 def people(
-    store: StorePart, keys: KeysPart, config: ConfigPart, who: Who, state: str = "live"
+    store: StorePart,
+    keys: KeysPart,
+    config: ConfigPart,
+    who: Who,
+    state: str = "live",
+    offset: Offset = 0,
 ) -> Data:
     """The team's keys for admins; the caller's own key for others."""
-    visible = [key for key in keys.list(who.team_id) if _sees(who, key)]
-    shown = [key for key in visible if state == "all" or key.valid]
+    visible = () if who.may("admin") else (tables.keys.c.id == who.key_id,)
+    states = () if state == "all" else (is_valid_key(),)
+    shown, total = keys.page(who.team_id, PER_PAGE, offset, *visible, *states)
     used = use_by_key(store, who.team_id)
     return {
         "items": [_key(key, used.get(key.id, Use())) for key in shown],
-        "total": len(shown),
-        "hidden": len(visible) - len(shown),
+        **paged(total, PER_PAGE, offset),
+        "hidden": keys.count(who.team_id, *visible) - total,
         "state": state,
         "own": who.key_id,
         "keys_wanted": config.keys,
@@ -151,12 +159,16 @@ def audit(
         "items": items,
         **paged(total, PER_PAGE, offset),
         "actions": audit_log.ACTIONS,
-        "keys": [(row.id, row.name) for row in keys.list(who.team_id)],
+        "keys": _choices(keys, who.team_id, key),
     }
 
 
-def _sees(who: Identity, key: Key) -> bool:
-    return who.may("admin") or key.id == who.key_id
+def _choices(keys: Keys, team: str, chosen: str) -> list[tuple[str, str]]:
+    """Return id and name of the team's newest keys, and of the chosen one."""
+    newest, _ = keys.page(team, MOST_CHOICES, 0)
+    if all(key.id != chosen for key in newest):
+        newest += keys.page(team, 1, 0, tables.keys.c.id == chosen)[0]
+    return [(key.id, key.name) for key in newest]
 
 
 def _key(key: Key, used: Use) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from hud_platform.access.keys import is_valid_key
 from hud_platform.environments.runtime_sessions import MOST_SESSIONS
 from hud_platform.rollouts.rollout_queue import Rollouts
 from hud_platform.store import Store, tables
@@ -62,7 +63,7 @@ def team_use(store: Store, keys: Keys, sessions: RuntimeSessions, team: str) -> 
     rollouts = Rollouts(store)
     used = use_by_key(store, team).values()
     return {
-        "keys": sum(key.valid for key in keys.list(team)),
+        "keys": keys.count(team, is_valid_key()),
         "environments": len(sessions.of_team(team)),
         "environments_most": MOST_SESSIONS,
         "rollouts": sum(rollouts.open_jobs(team).values()),

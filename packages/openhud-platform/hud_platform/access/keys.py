@@ -25,6 +25,8 @@ CACHE_SECONDS = 1.0
 USED_EVERY_SECONDS = 60.0
 """Resolution of `last_used_at`, in seconds."""
 _MOST_CACHED = 10_000
+MOST_MATCHING = 10
+"""Maximum number of keys that a name or the start of an id stands for."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ def is_valid_key() -> sa.ColumnElement[bool]:
     keys = tables.keys
     unexpired = sa.or_(keys.c.expires_at.is_(None), keys.c.expires_at > datetime.now(UTC))
     return sa.and_(keys.c.revoked_at.is_(None), unexpired)
+
+
+def is_pass() -> sa.ColumnElement[bool]:
+    """Return the condition of `Key.is_pass` for the table of keys."""
+    return sa.cast(tables.keys.c.scopes, sa.Text) == f'["{FLEET}"]'
 
 
 class Keys:
@@ -222,22 +229,38 @@ class Keys:
             row = connection.execute(sa.select(keys).where(keys.c.id == key_id)).one_or_none()
             return None if row is None else _with_limits(connection, _key(row))
 
-    def list(self, team_id: str) -> list[Key]:
-        """Return a team's keys, newest first, including revoked and expired ones."""
+    def page(
+        self, team_id: str, limit: int | None, offset: int, *where: sa.ColumnElement[bool]
+    ) -> tuple[list[Key], int]:
+        """Return a page of a team's keys that meet conditions, newest first, including revoked and expired ones; and their number."""
         keys = tables.keys
-        query = sa.select(keys).where(keys.c.team_id == team_id)
-        rows = self.store.rows(query.order_by(keys.c.created_at.desc(), keys.c.id))
-        return [_key(row) for row in rows]
+        query = sa.select(keys).where(keys.c.team_id == team_id, *where)
+        query = query.order_by(keys.c.created_at.desc(), keys.c.id)
+        rows, total = self.store.page(query, limit, offset)
+        return [_key(row) for row in rows], total
+
+    def count(self, team_id: str, *where: sa.ColumnElement[bool]) -> int:
+        """Return the number of a team's keys that meet conditions."""
+        keys = tables.keys
+        query = sa.select(sa.func.count()).where(keys.c.team_id == team_id, *where)
+        return int(self.store.value(query))
+
+    def matching(self, team_id: str, reference: str, *where: sa.ColumnElement[bool]) -> list[Key]:
+        """Return the keys without a revocation that have this id or name; if there is none, those whose id begins with it."""
+        keys, wanted = tables.keys, plain(reference)
+        unrevoked = (keys.c.revoked_at.is_(None), *where)
+        named = sa.or_(keys.c.id == wanted, keys.c.name.in_((wanted, reference)))
+        exact, _ = self.page(team_id, MOST_MATCHING, 0, named, *unrevoked)
+        if exact or len(wanted) < 4:
+            return exact
+        begins = keys.c.id.startswith(wanted, autoescape=True)
+        return self.page(team_id, MOST_MATCHING, 0, begins, *unrevoked)[0]
 
     def revoke(self, team_id: str, reference: str) -> Key:
         """Revoke a key by id, start of an id, or name; effective immediately in this process.
         Keys of logins that it confirmed, and those that it made if it has limits, are revoked as well. Raises `NotFoundError` unless exactly one key matches.
         """
-        wanted = plain(reference)
-        valid_keys = [key for key in self.list(team_id) if key.revoked_at is None]
-        matching = [key for key in valid_keys if wanted in (key.id, key.name)] or [
-            key for key in valid_keys if len(wanted) >= 4 and key.id.startswith(wanted)
-        ]
+        matching = self.matching(team_id, reference)
         if len(matching) != 1:
             raise NotFoundError(
                 f"There is no key {reference!r}; hud keys list names them."
@@ -260,12 +283,15 @@ class Keys:
         with self._lock:
             self._revocations += 1
             self._cache.clear()
-        return next(key for key in self.list(team_id) if key.id == matching[0].id)
+        with self.store.read() as connection:
+            row = connection.execute(sa.select(keys).where(keys.c.id == matching[0].id)).one()
+        return _key(row)
 
     def any(self) -> bool:
         """Return True if there is a valid key."""
-        rows = self.store.rows(sa.select(tables.keys).where(tables.keys.c.revoked_at.is_(None)))
-        return any(_key(row).valid for row in rows)
+        return (
+            self.store.row(sa.select(tables.keys.c.id).where(is_valid_key()).limit(1)) is not None
+        )
 
     def _read(self, wanted: str) -> Key | None:
         keys = tables.keys

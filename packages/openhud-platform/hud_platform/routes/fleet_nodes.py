@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 
 from hud.errors import NotFoundError
 from hud_platform.access.identity import FLEET
-from hud_platform.access.keys import Keys
-from hud_platform.dependencies import ADMIN, READ, Audit, KeysPart, Team, Who
+from hud_platform.access.keys import Keys, is_pass
+from hud_platform.dependencies import ADMIN, READ, Audit, KeysPart, Limit, Offset, Team, Who
 from hud_platform.rollouts.nodes import STATES
 from hud_platform.routes.fleet import NodesPart
 
@@ -30,10 +30,12 @@ class NewPass(BaseModel):
 
 
 @router.get("/fleet-passes", dependencies=ADMIN)
-def list_passes(keys: KeysPart, team: Team) -> dict[str, Any]:
+def list_passes(
+    keys: KeysPart, team: Team, limit: Limit = 1000, offset: Offset = 0
+) -> dict[str, Any]:
     """The team's passes, newest first, without their secrets."""
-    passes = [key for key in keys.list(team) if key.is_pass]
-    return {"items": [key.shown() for key in passes], "total": len(passes)}
+    passes, total = keys.page(team, limit, offset, is_pass())
+    return {"items": [key.shown() for key in passes], "total": total}
 
 
 @router.post("/fleet-passes", dependencies=ADMIN)
@@ -82,11 +84,7 @@ def set_state(
 
 def _pass(keys: Keys, team: str, reference: str) -> str:
     """Return the id of the one pass of a name, an id or the start of one. Raises `NotFoundError` for a key that is none."""
-    passes = [key for key in keys.list(team) if key.is_pass and key.revoked_at is None]
-    wanted = reference.replace("-", "")
-    matching = [key for key in passes if reference == key.name or wanted == key.id] or [
-        key for key in passes if len(wanted) >= 4 and key.id.startswith(wanted)
-    ]
+    matching = keys.matching(team, reference, is_pass())
     if len(matching) != 1:
         raise NotFoundError(f"There is no pass {reference!r}; hud fleet pass list names them.")
     return matching[0].id

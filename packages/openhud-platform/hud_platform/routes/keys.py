@@ -63,10 +63,12 @@ def me(who: Who) -> dict[str, Any]:
 
 
 @router.get("/keys", dependencies=ADMIN)
-def list_keys(keys: KeysPart, team: Team) -> dict[str, Any]:
+def list_keys(
+    keys: KeysPart, team: Team, limit: Limit = 1000, offset: Offset = 0
+) -> dict[str, Any]:
     """The team's keys, newest first, without their secrets."""
-    listed = keys.list(team)
-    return {"items": [key.shown() for key in listed], "total": len(listed)}
+    listed, total = keys.page(team, limit, offset)
+    return {"items": [key.shown() for key in listed], "total": total}
 
 
 @router.post("/keys", dependencies=ADMIN)

@@ -6,8 +6,8 @@ import click
 
 from hud import settings
 from hud.cli.output import console, print_json, table, tell
-from hud.cli.platform.keys import duration, key_state
-from hud.cli.platform_requests import ask
+from hud.cli.platform.keys import duration, key_state, listed
+from hud.cli.platform_requests import ask, run
 
 
 @click.group("pass")
@@ -46,7 +46,7 @@ def create(name: str, expires: str | None, quiet: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_passes(as_json: bool) -> None:
     """List the team's passes, without their secrets."""
-    answer = ask("get", "/v2/fleet-passes")
+    answer = run(listed("/v2/fleet-passes"))
     if as_json:
         print_json(answer)
         return

@@ -8,11 +8,17 @@ from typing import Any
 import click
 
 from hud.cli.output import console, print_json, table, tell
-from hud.cli.platform_requests import run
+from hud.cli.platform_requests import pages, run
 from hud.client import connect
 from hud.errors import UsageError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+async def listed(path: str) -> dict[str, Any]:
+    """Return all `items` of a paged route, and their number, `total`."""
+    items = [item async for item in pages(path)]
+    return {"items": items, "total": len(items)}
 
 
 @click.group("keys")
@@ -72,7 +78,7 @@ def create(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_keys(as_json: bool) -> None:
     """List the team's keys, without their secrets."""
-    answer = run(connect().get("/v2/keys"))
+    answer = run(listed("/v2/keys"))
     if as_json:
         print_json(answer)
         return
