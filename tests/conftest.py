@@ -72,7 +72,7 @@ def migrating_open(tmp_path_factory):
     template = tmp_path_factory.mktemp("migrated")
     opened(Store, template).close()
 
-    def open_copy(cls, home, url=None, storage=None):
+    def open_copy(cls, home, url=None, storage=None, **options):
         with contextlib.suppress(
             OSError
         ):  # Of a folder that cannot be made, and of a store that is there.
@@ -81,7 +81,7 @@ def migrating_open(tmp_path_factory):
                 with tempfile.TemporaryDirectory(dir=home) as folder:
                     shutil.copyfile(template / "hud.db", f"{folder}/hud.db")
                     os.link(f"{folder}/hud.db", home / "hud.db")
-        return opened(cls, home, url, storage)
+        return opened(cls, home, url, storage, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "open", classmethod(open_copy))
@@ -139,8 +139,8 @@ def on_postgresql():
     opened, begun = Store.open.__func__, subprocess.Popen.__init__
     configured = PlatformConfig.__init__
 
-    def open_there(cls, home, url=None, storage=None):
-        return opened(cls, home, url or schema_url(home), storage)
+    def open_there(cls, home, url=None, storage=None, **options):
+        return opened(cls, home, url or schema_url(home), storage, **options)
 
     def configure_there(self, *arguments, **options):
         configured(self, *arguments, **options)

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from hud import __version__, exact_json
-from hud.errors import HudError, PlatformError, StoreAwayError, StoreError, StoreFullError
+from hud.errors import HudError, PlatformError, StoreError, StoreFullError
 from hud_platform.access.bodies import NO_TEXT, Bodies
 from hud_platform.access.middleware import Door, retry_headers
 from hud_platform.access.page_paths import PagePaths
@@ -28,9 +28,8 @@ from hud_platform.plugs.route_plugs import refuse_overlaps, route_plugs
 from hud_platform.process.config import PlatformConfig
 from hud_platform.process.metrics import Measured
 from hud_platform.routes import ROUTERS, first_routers
-from hud_platform.store.store import AWAY
+from hud_platform.store.store import NO_ROOM
 
-NO_ROOM = "There is no room on the server's disk."
 TOO_DEEP = "A value of this request is nested too deep."
 
 _log = logging.getLogger("hud.platform")
@@ -107,10 +106,6 @@ async def _respond_with_error(request: Request, error: Exception) -> Response:
             # The server's paths are only logged, for the operator.
             _log.error("%s", error)
             return JSONResponse({"detail": NO_ROOM}, status_code=StoreFullError.status)
-        case StoreAwayError() if request.app.state.parts.config.keys:
-            _log.error("%s", error)
-            headers = {"x-hud-error": "StoreError", **retry_headers(error)}
-            return JSONResponse({"detail": AWAY}, status_code=503, headers=headers)
         case HudError():
             status = error.status if isinstance(error, PlatformError) else type(error).status
             kind = StoreError if isinstance(error, StoreError) else type(error)

@@ -74,7 +74,7 @@ class Parts:
         self.constructing = threading.RLock()
         self._opened = ExitStack()
         self.store = self._opened.enter_context(
-            closing(Store.open(config.home, config.database, config.storage))
+            closing(Store.open(config.home, config.database, config.storage, private=config.keys))
         )
         recover(self.store, config.home / "journal")
         self.keys = Keys(self.store)

@@ -107,7 +107,26 @@ async def test_a_server_says_that_it_is_not_ready(tmp_path):
     admin = bearer(server.key())
     (tmp_path / "home" / "hud.db").unlink()
     assert (await server.ask("GET", "/readyz", ())).status == 503
-    answer = await server.ask("GET", "/v2/projects", admin)
-    assert answer.status == 503
-    assert str(tmp_path) not in answer.text
+    for path in ("/v2/projects", "/v1/models"):
+        answer = await server.ask("GET", path, admin)
+        assert (answer.status, str(tmp_path) in answer.text) == (503, False)
+    server.parts.close()
+
+
+async def test_a_model_whose_files_are_gone_hides_no_other(tmp_path):
+    server = AttackedServer(tmp_path / "home")
+    admin = bearer(server.key())
+    sizes = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1}
+    folders = []
+    for name in ("sound", "torn"):
+        body = {"name": name, "texts": ["Say hello."] * 8, "sizes": sizes}
+        model = (await server.ask("POST", "/v2/models/create", admin, body)).json()
+        folders.append(tmp_path / "home" / "models" / model["id"].replace("-", ""))
+    shutil.rmtree(folders[1])
+    answer = await server.ask("GET", "/v1/models", admin)
+    listed = {row["id"]: row for row in answer.json()["data"]}
+    assert listed["sound"]["max_model_len"] > 0
+    assert "torn" in listed
+    answer = await server.ask("GET", "/v1beta/models", admin)
+    assert (answer.status, "torn" in answer.text) == (200, True)
     server.parts.close()

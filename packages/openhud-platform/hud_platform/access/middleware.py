@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 from hud import exact_json
-from hud.errors import HudError, StoreError
+from hud.errors import HudError
 from hud.inference.dialects.codec import Refusal
 from hud.inference.dialects.registry import dialects
 from hud_platform.access.admission import ACCESS_DENIED, Admission, KeyEndedError
@@ -25,9 +24,6 @@ from hud_platform.access.paths import refusal
 from hud_platform.access.request_dialect import dialect_of
 from hud_platform.access.request_headers import cookie, header, wants_page
 from hud_platform.access.web_sessions import COOKIE, WebSessions
-from hud_platform.store.store import AWAY
-
-_log = logging.getLogger("hud.platform")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -226,12 +222,8 @@ async def _watched(admission: Admission, watched: bool) -> AsyncIterator[None]:
 
 
 async def refuse_error(scope: Scope, send: Send, error: HudError) -> None:
-    """Respond with the sentence and the status of an error; what a store says holds the server's paths, and is logged."""
-    sentence = str(error)
-    if isinstance(error, StoreError):
-        _log.error("%s", sentence)
-        sentence = AWAY
-    await refuse(scope, send, error.status, sentence, retry_headers(error))
+    """Respond with the sentence and the status of an error."""
+    await refuse(scope, send, error.status, str(error), retry_headers(error))
 
 
 def retry_headers(error: HudError) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hud.errors import NotFoundError
+from hud.errors import HudError, NotFoundError
 from hud.inference.dialects.dialect import Dialect, ListedModel
 from hud_platform.access.secrets import Secrets
 from hud_platform.gateway.chat_formats import context_of
@@ -74,5 +75,12 @@ def _listed(record: ModelRecord) -> ListedModel:
         record.name,
         "openhud" if provider is None else provider.dialect,
         record.created_at,
-        context_of(record.folder) if provider is None else None,
+        _context(record) if provider is None else None,
     )
+
+
+def _context(record: ModelRecord) -> int | None:
+    """Return the context length of a model; None for damaged files, which its first use names."""
+    with suppress(HudError):
+        return context_of(record.folder)
+    return None

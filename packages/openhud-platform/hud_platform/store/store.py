@@ -26,6 +26,7 @@ from hud_platform.store.queries import Query, Row
 
 _log = logging.getLogger("hud.platform")
 
+NO_ROOM = "There is no room on the server's disk."
 AWAY = "The platform's database does not answer now; try again in a moment."
 _REPLACED = (
     "{path} was removed or replaced while it was open, and would lose what is written now. Put it back, or stop this "
@@ -47,8 +48,9 @@ _DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"
 class Store:
     """Database with the tables of `tables`, and the blobs."""
 
-    def __init__(self, url: str | sa.URL, blobs: Blobs) -> None:
+    def __init__(self, url: str | sa.URL, blobs: Blobs, *, private: bool = False) -> None:
         self.blobs = blobs
+        self._private = private
         self.url = _understood(url)
         self.engine = sa.create_engine(self.url, **_options(self.url))
         if self._is_file:
@@ -64,9 +66,17 @@ class Store:
         self._opened = True
 
     @classmethod
-    def open(cls, home: Path, url: str | None = None, storage: str | None = None) -> Store:
+    def open(
+        cls,
+        home: Path,
+        url: str | None = None,
+        storage: str | None = None,
+        *,
+        private: bool = False,
+    ) -> Store:
         """Open the store at `url`, or the embedded one of a `HUD_HOME`, whose folder is created if necessary.
-        `storage` is the URL of the blobs; default: a folder of `home`. Raises `StoreError` if `home` cannot be created.
+        `storage` is the URL of the blobs; default: a folder of `home`. `private`: once it is open, errors do not name its
+        place, which is only logged. Raises `StoreError` if `home` cannot be created.
         """
         try:
             home.mkdir(parents=True, exist_ok=True)
@@ -76,11 +86,12 @@ class Store:
             ) from error
         blobs = Blobs(storage or str(home / "blobs"))
         if url is not None:
-            return cls(url, blobs)
+            return cls(url, blobs, private=private)
         for name in _SQLITE_FILES:
             # SQLite waits without end for the writer of a pipe, and calls a folder an error of the disk.
             refuse_irregular(home / name)
-        return cls(sa.URL.create("sqlite", database=str(home / "hud.db")), blobs)
+        file = sa.URL.create("sqlite", database=str(home / "hud.db"))
+        return cls(file, blobs, private=private)
 
     @property
     def _is_file(self) -> bool:
@@ -139,7 +150,7 @@ class Store:
     def _refuse_missing(self, *_: object) -> None:
         """Raise `StoreAwayError` before SQLite creates an empty file in the place of one that was removed."""
         if self._opened and _identity(self._path) != self._file:
-            raise StoreAwayError(_REPLACED.format(path=self._path))
+            raise self._away(_REPLACED.format(path=self._path))
 
     def _refuse_replaced(self, connection: sa.Connection) -> None:
         """Raise `StoreAwayError` if SQLite's files were removed or replaced: what is written to the old ones is lost."""
@@ -147,7 +158,14 @@ class Store:
             self._refuse_missing()
             log = connection.info["log"]
             if log and _identity(f"{self._path}-wal") != log:
-                raise StoreAwayError(_REPLACED.format(path=self._path))
+                raise self._away(_REPLACED.format(path=self._path))
+
+    def _away(self, sentence: str, kind: type[StoreError] = StoreAwayError) -> StoreError:
+        """Return the error of an open store; the address and the user of a database are only logged, for the operator."""
+        if self._opened and (self._private or not self._is_file):
+            _log.error("%s", sentence)
+            sentence = NO_ROOM if kind is StoreFullError else AWAY
+        return kind(sentence)
 
     @property
     def _path(self) -> str:
@@ -177,14 +195,12 @@ class Store:
             operational = (
                 isinstance(error, sa.exc.OperationalError) or type(error) is sa.exc.DatabaseError
             )
-            if operational and self._opened and not self._is_file:
-                # The database's address and user are only logged, for the operator.
-                _log.error("%s", _sentence(self.url, error))
-                raise StoreAwayError(AWAY) from error
-            kind: type[StoreError] = StoreAwayError if operational and self._opened else StoreError
-            if "full" in str(error.orig):
-                kind = StoreFullError
-            raise kind(_sentence(self.url, error)) from error
+            sentence = _sentence(self.url, error)
+            if "full" in str(error.orig) and self._is_file:
+                raise self._away(sentence, StoreFullError) from error
+            if operational and self._opened:
+                raise self._away(sentence) from error
+            raise StoreError(sentence) from error
         except sa.exc.TimeoutError as error:
             _log.error("%s: no connection became free in time.", self.url)
             raise StoreAwayError(AWAY) from error
