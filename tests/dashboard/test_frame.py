@@ -1,13 +1,17 @@
 """What holds for every page: safe headers, who comes in, where requests may come from, errors, and static files."""
 
+import asyncio
 import gzip
 import hashlib
 import re
+import threading
+import time
 
 import pytest
 from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
 
+from hud_dashboard import application
 from hud_dashboard.local.door import LocalDoor
 from hud_dashboard.page_paths import PATHS
 from hud_dashboard.static_files import FOLDER
@@ -19,6 +23,24 @@ async def test_the_first_page_is_that_of_the_jobs(web):
     answer = await web.get("/")
     assert (answer.status_code, answer.headers["location"]) == (303, "/jobs")
     assert "No job is recorded yet." in (await web.get("/jobs")).text
+
+
+async def test_the_first_page_blocks_no_other_request_while_pages_load(web, monkeypatch):
+    real, loads = application.create_pages, []
+
+    def slow(parts):
+        loads.append(threading.current_thread())
+        time.sleep(0.5)
+        return real(parts)
+
+    monkeypatch.setattr(application, "create_pages", slow)
+    first = [asyncio.create_task(web.get("/jobs")) for _ in range(2)]
+    while not loads:
+        await asyncio.sleep(0)
+    assert (await web.get("/v2/jobs", headers={"accept": "application/json"})).status_code == 200
+    assert not any(page.done() for page in first)
+    assert [(await page).status_code for page in first] == [200, 200]
+    assert len(loads) == 1
 
 
 async def test_every_page_has_a_twin_in_json(web):

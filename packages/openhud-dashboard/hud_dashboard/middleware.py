@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ class Dashboard:
         self.app = app
         self.parts = parts
         self._pages: ASGIApp | None = None
+        self._loading = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._serves(scope):
@@ -40,20 +42,27 @@ class Dashboard:
         if scope["method"] not in SAFE and not comes_from_here(scope):
             await _refusal(scope)(scope, receive, send_fresh)
             return
-        await self.pages()(scope, receive, send_fresh)
+        pages = await self._loaded()
+        await pages(scope, receive, send_fresh)
 
     def _serves(self, scope: Scope) -> bool:
         """Return True for a page of the dashboard, and for one that nothing has."""
         paths = self.parts.page_paths
         return paths.is_page(scope) and (PATHS.hold(scope["path"]) or not paths.hold(scope["path"]))
 
-    def pages(self) -> ASGIApp:
-        """Application of the pages; created at the first request for a page, which most embedded platforms never get."""
+    async def _loaded(self) -> ASGIApp:
+        """Return the application of the pages; created at the first request for a page, which most embedded platforms never get."""
         if self._pages is None:
-            from hud_dashboard.application import create_pages
-
-            self._pages = create_pages(self.parts)
+            async with self._loading:
+                if self._pages is None:
+                    # In a thread: imports and routes take seconds on a loaded machine, and would block every other request.
+                    self._pages = await asyncio.to_thread(self._created)
         return self._pages
+
+    def _created(self) -> ASGIApp:
+        from hud_dashboard.application import create_pages
+
+        return create_pages(self.parts)
 
 
 def _refusal(scope: Scope) -> ASGIApp:
