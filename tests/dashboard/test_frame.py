@@ -26,17 +26,17 @@ async def test_the_first_page_is_that_of_the_jobs(web):
 
 
 async def test_the_first_page_blocks_no_other_request_while_pages_load(web, monkeypatch):
-    real, loads = application.create_pages, []
+    real, loads, begun = application.create_pages, [], threading.Event()
 
     def slow(parts):
-        loads.append(threading.current_thread())
+        loads.append(parts)
+        begun.set()
         time.sleep(0.5)
         return real(parts)
 
     monkeypatch.setattr(application, "create_pages", slow)
     first = [asyncio.create_task(web.get("/jobs")) for _ in range(2)]
-    while not loads:
-        await asyncio.sleep(0)
+    await asyncio.to_thread(begun.wait, 10)
     assert (await web.get("/v2/jobs", headers={"accept": "application/json"})).status_code == 200
     assert not any(page.done() for page in first)
     assert [(await page).status_code for page in first] == [200, 200]

@@ -22,6 +22,7 @@ from hud_platform.parts import Parts
 from hud_platform.process.background import Background
 from hud_platform.process.config import PlatformConfig
 from hud_platform.process.http_connections import Bounds, allowed_connections, settings_of
+from hud_platform.process.server_log import shorten_server_log
 
 GRACE_SECONDS = 30
 THREAD_SECONDS = 10.0
@@ -76,6 +77,7 @@ def serve(
 
 def server_settings(app: ASGIApp, config: PlatformConfig, grace_seconds: int) -> uvicorn.Config:
     """Return uvicorn's configuration for an application; a shutdown waits `grace_seconds` for open requests."""
+    shorten_server_log()
     return uvicorn.Config(
         app,
         log_level="warning",

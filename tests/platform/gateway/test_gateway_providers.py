@@ -14,9 +14,11 @@ from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform,
 from tests.platform.gateway.tool_conversations import in_responses
 from tests.request_bodies import body_of
 
+from hud.errors import UsageError
 from hud_platform.access.limits import TokenBudget
 from hud_platform.application import create_app
 from hud_platform.process.config import PlatformConfig
+from hud_platform.server import server_settings
 from hud_platform.store import tables
 
 KEY = "sk-the-key-of-this-server-0123456789"
@@ -224,6 +226,28 @@ def test_a_stream_that_breaks_breaks_for_its_reader(url, provider, register):
         body = {"model": "broken", "messages": HELLO, "stream": True}
         with pytest.raises(httpx.RemoteProtocolError):
             httpx.post(url + "/chat/completions", json=body)
+
+
+def test_a_stream_that_breaks_is_one_line_of_the_servers_log(app, url, register, capsys):
+    server_settings(app, app.state.parts.config, 1)
+
+    async def broken(scope, receive, send):
+        headers = [(b"content-type", b"text/event-stream"), (b"content-length", b"1000")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": STREAM[0], "more_body": True})
+        raise UsageError("The provider itself breaks off.")
+
+    with serving(broken) as elsewhere:
+        register("broken", url=elsewhere)
+        body = {"model": "broken", "messages": HELLO, "stream": True}
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.post(url + "/chat/completions", json=body)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2, lines
+    assert lines[1].startswith("WARNING:")
+    assert lines[1].endswith(
+        "A response broke off: The provider of 'broken' sent an answer that broke off or cannot be decoded (ClientPayloadError)."
+    )
 
 
 def test_a_stream_without_counts_is_charged_by_its_length(
