@@ -84,6 +84,8 @@ def test_runs_share_no_record_that_changes():
         ("180.1", "It is $180.12", False), ("10", "There are 10.", True), ("10", "It is 10.5.", False),
         ("IL", "Chicago, IL, 60621", True), ("IL", "I sent an email.", False), ("camera", "two cameras", True),
         ("20 hours", "It lasts 20 hours.", True), ("20 hours", "It lasts 120 hours.", False),
+        ("10", "There are 10: red, blue.", True), ("10", "It was on 2024-05-10 at 10:30.", False), ("4", "3/4/5", False),
+        ("4", "1. One\n2. Two\n3. Three\n4. Four\n5. Five\n6. Six\n7. You have 4 bags.", True),
     ],
 )  # fmt: skip
 def test_what_the_customer_must_be_told_is_words_and_numbers_of_their_own(wanted, told, counts):
@@ -98,7 +100,27 @@ def test_an_agent_that_says_all_numbers_tells_the_customer_nothing():
     at_desk = service("retail", "67")
     assert at_desk.to_be_said == ["829.43"]
     at_desk.messages.append(" ".join(f"{place / 100:.2f}" for place in range(100_000)))
+    assert "a guess" in at_desk.problem()
+    at_desk.messages[:] = [" ".join(f"{place}.5 829.43" for place in range(1000, 3000))]
     assert "more than 1,000 numbers" in at_desk.problem()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ("4", " ".join(map(str, range(10)))),
+        ("4", "\n".join(f"Is it {number}?" for number in (1, 9, 2, 8, 3, 7, 4))),
+        ("10", "; ".join(map(str, range(1, 100)))),
+        ("60", " or ".join(f"${number}" for number in range(50, 72))),
+        ("327", ", ".join(map(str, range(300, 501)))),
+        ("9.89", " ".join(f"{place / 100:.2f}" for place in range(700, 1000))),
+    ],
+)  # fmt: skip
+def test_a_number_among_many_alike_is_a_guess(wanted, told):
+    at_desk = service("retail", "67")
+    at_desk.task = {**at_desk.task, "evaluation_criteria": {"communicate_info": [wanted]}}
+    at_desk.messages.append(told)
+    assert "a guess" in (at_desk.problem() or "")
 
 
 async def test_a_telecom_agent_repairs_the_phone_itself():

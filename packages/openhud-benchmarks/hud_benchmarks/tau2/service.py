@@ -35,6 +35,13 @@ TOOLS: dict[type[Desk], dict[str, Tool]] = {
 MOST_NUMBERS = 1_000
 """Different numbers that a customer is told: whoever says all numbers says the right one, too."""
 _NUMBER = re.compile(r"[0-9][0-9.]*")
+_BEFORE, _AFTER = r"(?<![\w.])(?<![0-9][:/-])", r"(?!\w|[.:/-][0-9])"
+"""Around a number that is no part of a word, a date or a time."""
+_ALONE = re.compile(rf"{_BEFORE}([0-9]+)(\.[0-9]+)?{_AFTER}")
+_ITEM = re.compile(r"(?m)^\s*[0-9]{1,2}[.)]\s")
+"""Number of an item in a list."""
+_MOST_ALIKE, _MOST_OTHERS = {1: 5, 2: 20}, 200
+"""Different numbers like a wanted one that a customer is told: integers by their digits, and others. More are a guess."""
 _STEM = 4
 """Letters from which on a word counts with other endings: camera, cameras."""
 
@@ -86,6 +93,8 @@ class Service:
         for text in self.to_be_said:
             if not _is_told(text.lower(), transcript):
                 return f"The customer was not told {text!r}."
+            if (guesses := _guesses(text, transcript)) is not None:
+                return f"The customer was told {guesses} numbers like {text!r}: they are a guess."
         if self.to_be_said and len(set(_NUMBER.findall(transcript))) > MOST_NUMBERS:
             return f"The customer was told more than {MOST_NUMBERS:,} numbers."
         if self.telecom is not None:
@@ -119,10 +128,25 @@ def _is_told(text: str, transcript: str) -> bool:
     """Return True if a text is in the transcript as words of its own, a number with any zeros after its decimals."""
     ending = ""
     if text[-1].isdigit():
-        ending = r"(?:0*|\.0+)(?!\w|\.\d)" if "." in text else r"(?:\.0+)?(?!\w|\.\d)"
+        ending = (r"(?:0*|\.0+)" if "." in text else r"(?:\.0+)?") + _AFTER
     elif len(text) < _STEM:
         ending = r"(?!\w)"
-    return re.search(rf"(?<![\w.]){re.escape(text)}{ending}", transcript) is not None
+    return re.search(rf"{_BEFORE}{re.escape(text)}{ending}", transcript) is not None
+
+
+def _guesses(text: str, transcript: str) -> int | None:
+    """Return the count of different numbers in a transcript that are like a wanted one, if it is a guess; else None."""
+    wanted = _ALONE.fullmatch(text)
+    if wanted is None:
+        return None
+    digits, decimal = len(wanted[1]), wanted[2] is not None
+    alike = {
+        match[0]
+        for match in _ALONE.finditer(_ITEM.sub("", transcript))
+        if (len(match[1]), match[2] is not None) == (digits, decimal)
+    }
+    most = _MOST_OTHERS if decimal else _MOST_ALIKE.get(digits, _MOST_OTHERS)
+    return len(alike) if len(alike) > most else None
 
 
 def _records(desk: Desk) -> Any:
