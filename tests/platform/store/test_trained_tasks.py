@@ -66,6 +66,31 @@ def test_a_repeated_end_of_a_run_changes_neither_its_task_nor_its_job(store):
     assert trained_on(store, tables.LOCAL_TEAM, ["m"], played) == {"other"}
 
 
+def put_prompts(store, ids, prompts):
+    """Record the first messages of runs."""
+    events = []
+    for trace_id, prompt in zip(ids, prompts, strict=True):
+        step = {"source": "user", "messages": [{"role": "user", "content": prompt}]}
+        events.append(encode_event(b"S", trace_id, 1, orjson.dumps(step)))
+    assert ingest(store, b"".join(events), tables.LOCAL_TEAM).damaged == []
+
+
+def of_environment(name, word):
+    return {"env": name, "id": "say", "args": {"word": word}}
+
+
+def test_a_task_in_a_renamed_environment_is_the_same_where_its_prompt_is(store):
+    ids = put_job(store, "training", [("red", "red"), ("blue", "blue")])
+    put_prompts(store, ids, ["Say red.", "Say blue."])
+    copies = [
+        ("copy", of_environment("copied", "red")),
+        ("other", of_environment("spells", "blue")),
+    ]
+    played = put_job(store, "evaluation", copies)
+    put_prompts(store, played, [" say RED", "Spell blue."])
+    assert trained_on(store, tables.LOCAL_TEAM, ["m"], played) == {"copy"}
+
+
 def form(*equal_args, **args):
     """A recorded task with these arguments, and other forms of them."""
     return {"env": "letters", "id": "say", "args": args, "equal_args": list(equal_args)}
