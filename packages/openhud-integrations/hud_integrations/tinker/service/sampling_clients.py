@@ -119,6 +119,7 @@ class _Call:
     form: Format
     stops: tuple[str, ...]
     room: _Room
+    meter: Meter
 
 
 def sampler_of(registry: Registry, identifier: str) -> Sampler:
@@ -177,15 +178,19 @@ class SamplingClients:
             self._found[key] = (now, sampler)
         return sampler
 
-    async def sample(self, sampler: Sampler, body: Sample, tenant: str) -> tuple[Answer, Meter]:
-        """Return sampled sequences, with logprobs of the prompt where they were requested, and their token counts."""
+    async def sample(self, sampler: Sampler, body: Sample, tenant: str, meter: Meter) -> Answer:
+        """Return sampled sequences, with logprobs of the prompt where they were requested.
+
+        `meter` has the tokens of the answer; until its end, those that were computed and sampled so far.
+        """
         _refuse(body)
+        meter.checkpoint = None if sampler.checkpoint in (BASE, HEAD) else sampler.checkpoint
         request = await asyncio.to_thread(score_request, body)
         form = await asyncio.to_thread(format_of, sampler.model.folder)
         prompt = await asyncio.to_thread(expanded, body.prompt.inputs, form.chat)
         room = _Room(self._sampled, tenant)
         try:
-            drawn = await self._sequences(sampler, form, prompt, body, room)
+            drawn = await self._sequences(sampler, form, prompt, body, room, meter)
         finally:
             room.leave()
         sequences = [
@@ -202,16 +207,19 @@ class SamplingClients:
         if request is not None:
             scores = await self._scores(sampler, request)
             sampled = await asyncio.to_thread(with_scores, sampled, body, scores)
-        meter = Meter(
-            prompt_tokens=len(prompt) * len(drawn),
-            completion_tokens=sum(len(sequence.tokens) for sequence in drawn),
-            cached_tokens=sum(sequence.cached for sequence in drawn),
-            checkpoint=None if sampler.checkpoint in (BASE, HEAD) else sampler.checkpoint,
-        )
-        return Answer(write_sampled(sampled), PROTOBUF), meter
+        meter.prompt_tokens = len(prompt) * len(drawn)
+        meter.completion_tokens = sum(len(sequence.tokens) for sequence in drawn)
+        meter.cached_tokens = sum(sequence.cached for sequence in drawn)
+        return Answer(write_sampled(sampled), PROTOBUF)
 
     async def _sequences(
-        self, sampler: Sampler, form: Format, prompt: PromptIds, body: Sample, room: _Room
+        self,
+        sampler: Sampler,
+        form: Format,
+        prompt: PromptIds,
+        body: Sample,
+        room: _Room,
+        meter: Meter,
     ) -> list[_Sequence]:
         """Sample all sequences of a request. One that has no place yet takes no memory."""
         places = self._places.setdefault(sampler.model.id, asyncio.Semaphore(MOST_AT_ONCE))
@@ -220,8 +228,11 @@ class SamplingClients:
             async with asyncio.TaskGroup() as group:
                 for number in range(body.num_samples):
                     await places.acquire()
-                    request = _request(form, prompt, body, number, room.team)
-                    call = _Call(sampler, request, form, body.sampling_params.text_stops, room)
+                    request = _request(
+                        form, prompt, body, number, room.team, counted=meter.budget is not None
+                    )
+                    stops = body.sampling_params.text_stops
+                    call = _Call(sampler, request, form, stops, room, meter)
                     task = group.create_task(self._patient(call))
                     task.add_done_callback(lambda _: places.release())
                     tasks.append(task)
@@ -270,6 +281,8 @@ class SamplingClients:
                     sequence.stopped = item.finish_reason == "stop"
                     break
                 call.room.take(len(item.token_ids), item.top)
+                call.meter.prompt_tokens += 0 if sequence.tokens else len(call.request.prompt)
+                call.meter.completion_tokens += len(item.token_ids)
                 for place, token in enumerate(item.token_ids):
                     sequence.tokens.append(token)
                     sequence.logprobs.append(item.logprobs[place])
@@ -314,7 +327,7 @@ def _refuse(body: Sample) -> None:
 
 
 def _request(
-    form: Format, prompt: PromptIds, body: Sample, number: int, tenant: str
+    form: Format, prompt: PromptIds, body: Sample, number: int, tenant: str, *, counted: bool
 ) -> TokenRequest:
     wanted = body.sampling_params
     stop_ids: frozenset[int] = frozenset()
@@ -338,7 +351,8 @@ def _request(
         body.topk_sample_logprobs,
         tenant,
         pictures=prompt.pictures,
-        followed=bool(wanted.text_stops),  # They are looked for in the tokens so far.
+        # Stops are looked for in the tokens so far, and a cancelled request is charged for them.
+        followed=bool(wanted.text_stops) or counted,
     )
 
 

@@ -10,6 +10,7 @@ number of the request: a request that is sent twice runs once.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -36,7 +37,8 @@ from hud_integrations.tinker.service.wire.requests import (
 )
 from hud_platform.access.limits import TokenBudget
 from hud_platform.dependencies import RUN, LedgerPart, LimitsPart, Models, Who, service_part
-from hud_platform.gateway.ledger import LONGEST_ANSWER
+from hud_platform.gateway.gateway import CLIENT_GONE
+from hud_platform.gateway.ledger import LONGEST_ANSWER, Meter
 
 _INLINE_BYTES = 1 << 20
 """Size up to which a body is hashed on the event loop."""
@@ -170,25 +172,30 @@ async def asample(
     budget = TokenBudget(limits, who)
 
     async def work() -> Answer:
-        began = time.perf_counter()
+        began, status = time.perf_counter(), 200
+        meter = Meter(budget=budget if who.tokens_per_minute is not None else None)
         try:
-            answer, meter = await tinker.sampling.sample(sampler, body, who.team_id)
+            return await tinker.sampling.sample(sampler, body, who.team_id, meter)
+        except asyncio.CancelledError:
+            status = CLIENT_GONE
+            raise
         except Exception:
-            await budget.settle(0)
-            raise  # A cancelled request keeps its tokens: how many were sampled is unknown.
-        ledger.add(
-            meter,
-            team_id=who.team_id,
-            key_id=who.key_id,
-            trace_id=None,
-            route="asample",
-            model=model,
-            status=200,
-            seconds=time.perf_counter() - began,
-            cost_usd=None,
-        )
-        await budget.settle(meter.charged)
-        return answer
+            meter, status = Meter(), 0
+            raise
+        finally:
+            if status:
+                ledger.add(
+                    meter,
+                    team_id=who.team_id,
+                    key_id=who.key_id,
+                    trace_id=None,
+                    route="asample",
+                    model=model,
+                    status=status,
+                    seconds=time.perf_counter() - began,
+                    cost_usd=None,
+                )
+            await budget.settle(meter.charged)
 
     if not tinker.futures.knows(own, who):
         params, count = body.sampling_params, body.num_samples
