@@ -49,7 +49,7 @@ from page_tables import write_table
 
 RECORD = Path(__file__).with_suffix(".json")
 HELD_OUT = Path(__file__).with_name("incident_lab_held_out")
-GROUP = 3
+GROUP = 2
 """Runs of each held-out incident."""
 VARIANTS, LIMIT = size((6, None), (1, 2))
 """Variants of each incident to train on; incidents of each split, None: all."""
@@ -63,7 +63,7 @@ WARM_UPS: dict[str, tuple[int, dict[str, Any]]] = {
 so many odd tokens that it solves nothing, and no group has a signal."""
 GRPO: dict[str, Any] = {
     **demo.GRPO,
-    "steps": size(30, 1),
+    "steps": size(24, 1),
     "group": size(8, 2),
     "lr": 2e-4,
     "max_tokens": 64,

@@ -1,22 +1,18 @@
 """A layer's forward pass and gradient written out, in chunks: the plain formulas, and what autograd makes of them."""
 
 import copy
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from tests.engine.learn.small_decoder import random_datum
-from tests.engine.random_decoder import random_decoder
+from tests.kernels.cpu.layer_gradients import adapted, computed, drawn_decoder
 
 from hud.engine.cpu_threads import in_parallel
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import DEFAULT_TARGETS, LoraConfig, attach, disabled, merge
+from hud.engine.models.reference_decoder import REFERENCE
 from hud_kernels.cpu import chunked_layers as layer_chunks
-from hud_kernels.cpu.passes import CpuLayers
-
-LENGTHS = [50, 40, 7, 31]
-PREFIXES = [-1, 0, -1, 2]
 
 
 @pytest.fixture(autouse=True)
@@ -27,37 +23,6 @@ def one_thread(monkeypatch):
     monkeypatch.setattr(layer_chunks, "ROWS", 24)
     yield
     torch.set_num_threads(before)
-
-
-drawn_decoder = partial(random_decoder, spread=0.2)
-
-
-def computed(decoder, dtype=torch.float32):
-    """Return the hidden states of some rows of sequences that continue others, and all gradients of a sum of logprobs."""
-    decoder = copy.deepcopy(decoder).to(dtype)
-    decoder.zero_grad()
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(0, 64, (sum(LENGTHS),), generator=generator)
-    starts = torch.tensor([0, *LENGTHS]).cumsum(0)
-    positions = torch.cat([torch.arange(length) for length in LENGTHS])
-    rows = torch.arange(3, len(ids), 2)
-    hidden = decoder.hidden_packed(
-        ids, positions, starts, torch.tensor(PREFIXES), rows, CpuLayers(decoder.config)
-    )
-    logprobs = decoder.logits(hidden).log_softmax(-1)[torch.arange(len(rows)), ids[rows]]
-    weights = torch.randn(len(rows), generator=generator, dtype=torch.float64).to(dtype)
-    if any(parameter.requires_grad for parameter in decoder.parameters()):
-        (logprobs * weights).sum().backward()
-    found = {name: one.grad for name, one in decoder.named_parameters() if one.grad is not None}
-    return found | {"hidden": hidden.detach()}
-
-
-def plain(decoder, dtype=torch.float32):
-    torch.set_num_threads(2)  # Chunks are for one thread.
-    try:
-        return computed(decoder, dtype)
-    finally:
-        torch.set_num_threads(1)
 
 
 def chunks_taken(decoder, monkeypatch):
@@ -77,7 +42,11 @@ def chunks_taken(decoder, monkeypatch):
 @pytest.mark.parametrize("kind", ["qwen3", "qwen2", "llama"])
 def test_gradients_are_as_near_to_the_exact_ones_as_the_plain_formulas(kind):
     decoder = drawn_decoder(model_type=kind)
-    exact, theirs, mine = computed(decoder, torch.float64), plain(decoder), computed(decoder)
+    exact, theirs, mine = (
+        computed(decoder, torch.float64),
+        computed(decoder, layers=REFERENCE),
+        computed(decoder),
+    )
     assert mine.keys() == exact.keys()
     for name, one in exact.items():
         error, usual = ((found[name] - one).norm() / one.norm() for found in (mine, theirs))
@@ -108,18 +77,6 @@ def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(trained):
         assert torch.equal(one, every[name]), name
 
 
-def adapted(kind, targets):
-    """Return a decoder with adapters whose terms are not zero."""
-    decoder = drawn_decoder(model_type=kind)
-    attach(decoder, LoraConfig(rank=3, alpha=5.0, targets=targets))
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for name, parameter in decoder.named_parameters():
-            if name.endswith("lora_B"):
-                parameter.normal_(std=0.2, generator=generator)
-    return decoder
-
-
 @pytest.mark.parametrize(
     "targets",
     [DEFAULT_TARGETS, ("q_proj", "v_proj"), ("k_proj", "up_proj"), ("o_proj", "down_proj")],
@@ -127,7 +84,11 @@ def adapted(kind, targets):
 @pytest.mark.parametrize("kind", ["qwen3", "qwen2"])
 def test_gradients_of_adapters_are_as_near_to_the_exact_ones(kind, targets):
     decoder = adapted(kind, targets)
-    exact, theirs, mine = computed(decoder, torch.float64), plain(decoder), computed(decoder)
+    exact, theirs, mine = (
+        computed(decoder, torch.float64),
+        computed(decoder, layers=REFERENCE),
+        computed(decoder),
+    )
     assert mine.keys() == exact.keys()
     assert len(mine) == 1 + 2 * 2 * len(targets)  # A and B in two layers.
     for name, one in exact.items():

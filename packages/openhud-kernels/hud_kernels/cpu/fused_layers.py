@@ -40,7 +40,7 @@ def hidden_fused(
         norms: Norms | None = None
         if attention.normalized:
             queries, keys = attention.q_norm, attention.k_norm
-            norms = queries.weight, keys.weight, _epsilon(queries.eps)
+            norms = queries.weight, keys.weight, epsilon_of(queries.eps)
         projected = product.projections(add_norm(x, added, layer.input_layernorm))
         q = cache.place(number, projected, cos, sin, norms)
         attended = product.output(cache.attend(number, q))
@@ -54,13 +54,13 @@ def hidden_fused(
 def add_norm(x: Tensor, added: Tensor | None, norm: RMSNorm) -> Tensor:
     """Add to x (N, H), in place, and return the norm of the sum; None adds nothing."""
     out = torch.empty_like(x)
-    addend, epsilon = 0 if added is None else added, _epsilon(norm.eps)
+    addend, epsilon = 0 if added is None else added, epsilon_of(norm.eps)
     arguments = out, x, addend, norm.weight, epsilon, *x.shape
     run(kernels_for(x.dtype).norm, x.numel() // ELEMENTS, *arguments)
     return out
 
 
 @cache
-def _epsilon(epsilon: float) -> Tensor:
+def epsilon_of(epsilon: float) -> Tensor:
     """Return an epsilon (1,) where kernels read it."""
     return torch.tensor([epsilon])

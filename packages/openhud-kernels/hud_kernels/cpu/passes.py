@@ -1,4 +1,4 @@
-"""Training passes on a CPU: small fp32 layers on one core run in compiled code.
+"""Training passes on a CPU: small fp32 layers on one core run in chunks of rows, others with a kernel between two products.
 
 Results are the plain passes' up to the rounding of fp32.
 """
@@ -22,9 +22,11 @@ from hud.engine.models.reference_decoder import (
     ReferenceDecoder,
     RMSNorm,
 )
+from hud_kernels.cpu import training_layers
 from hud_kernels.cpu.chunked_layers import LARGEST, FeedForward, Heads, Projection
 from hud_kernels.cpu.low_rank import LowRank, weight_of
 from hud_kernels.cpu.packed_attention import packing_of
+from hud_kernels.cpu.row_numbers import KINDS
 
 
 class CpuPasses(PlainPasses):
@@ -70,6 +72,8 @@ class CpuLayers(PackedLayers):
         rows: Tensor | None,
     ) -> Tensor:
         if not self._in_chunks(layer, x):
+            if x.dtype in KINDS and _is_plain(layer):
+                return training_layers.compute(layer, x, cos, sin, packing, rows)
             return super().compute(layer, x, cos, sin, packing, rows)
         q, k, v = _projected(layer.self_attn, x, layer.input_layernorm, cos, sin)
         norm, mlp, x = layer.post_attention_layernorm, layer.mlp, chosen(rows, x)
@@ -88,15 +92,14 @@ class CpuLayers(PackedLayers):
 
     def _in_chunks(self, layer: Layer, x: Tensor) -> bool:
         """Return whether a layer is faster in chunks."""
-        projections = (*layer.self_attn.children(), *layer.mlp.children())
-        plain = (_of_known_kind(module) for module in projections)
-        return self._small and by_one_core(x) and all(plain)
+        return self._small and by_one_core(x) and _is_plain(layer)
 
 
-def _of_known_kind(module: nn.Module) -> bool:
-    """Return whether a part of a layer is a norm, or a projection with or without an adapter."""
-    layer = module.base if type(module) is LoraLinear else module
-    return type(layer) in (nn.Linear, RMSNorm)
+def _is_plain(layer: Layer) -> bool:
+    """Return whether a layer's parts are norms, and projections with or without an adapter."""
+    parts = (*layer.self_attn.children(), *layer.mlp.children())
+    bases = (part.base if type(part) is LoraLinear else part for part in parts)
+    return all(type(base) in (nn.Linear, RMSNorm) for base in bases)
 
 
 def by_one_core(x: Tensor) -> bool:
