@@ -2,9 +2,11 @@
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from tests.dashboard.made_traces import (
+    BEGAN,
     add_step,
     at,
     conversation,
@@ -139,6 +141,23 @@ async def test_failed_steps_are_marked_and_listed_for_the_keyboard(platform, web
     trace = put_run(platform.store, conversation())
     assert "failed" in article(await seen(web, f"/trace/{trace}"), 5).split(">")[0]
     assert 'data-failed="5"' in await seen(web, f"/trace/{trace}/timeline")
+
+
+async def test_the_timeline_begins_with_the_environments_start(platform, web):
+    steps = conversation()
+    began = round((BEGAN - timedelta(seconds=3.6)).timestamp() * 1e6)
+    trace = put_run(platform.store, steps, started_at=began)
+    view = (await web.get(f"/trace/{trace}/timeline.json")).json()["timeline"]
+    assert (view["start_seconds"], view["seconds"]) == (3.6, 7.2)
+    (start,) = [lane["path"] for lane in view["paths"] if lane["kind"] == "start"]
+    assert start.startswith("M0.0 25h500.0")
+    assert view["places"][0][1] > 500
+    assert "the environment started in 3.6 s" in await seen(web, f"/trace/{trace}/timeline")
+    # Without a setup, the time before the first step is not known to be the environment's.
+    for known, kept in (({"started_at": began}, steps[2:]), ({}, steps)):
+        trace = put_run(platform.store, kept, **known)
+        view = (await web.get(f"/trace/{trace}/timeline.json")).json()["timeline"]
+        assert view["start_seconds"] == 0
 
 
 @pytest.mark.slow

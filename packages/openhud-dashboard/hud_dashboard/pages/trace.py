@@ -37,7 +37,7 @@ from hud_dashboard.trace.page import (
     shown_window,
 )
 from hud_dashboard.trace.timeline import marks, timeline
-from hud_dashboard.trace.values import as_json, dict_of, whole_json
+from hud_dashboard.trace.values import as_json, dict_of, moment_of, whole_json
 from hud_platform.dependencies import Models, StorePart, Team
 from hud_platform.store import Store, records
 from hud_platform.store.outcomes import outcomes_of
@@ -123,7 +123,8 @@ def head(request: Request, store: StorePart, run: Run) -> Response:
 @router.page("/trace/{trace_id}/timeline", "trace_timeline.html")
 def trace_timeline(store: StorePart, run: Run) -> Data:
     """The timeline: steps by time, failures, screenshots."""
-    view = timeline(marks(trace_windows.every_step(store, run["trace_id"])))
+    drawn = marks(trace_windows.every_step(store, run["trace_id"]))
+    view = timeline(drawn, moment_of(run["started_at"]))
     return {"timeline": view, "trace_id": run["trace_id"]}
 
 

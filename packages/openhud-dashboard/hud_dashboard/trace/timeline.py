@@ -1,13 +1,13 @@
 """Timeline of a trace: times of agent, tools and environment, tokens of each turn, and failures.
 Drawn as a fixed number of SVG paths, independent of the number of steps: 1,000 units wide, a lane for the agent, one
-for tools and subagents, one for the environment, and tokens below.
+for tools and subagents, one for the environment with its start, and tokens below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from hud_dashboard.trace.images import images
@@ -65,10 +65,16 @@ def marks(steps: Iterable[tuple[int, dict[str, Any]]]) -> list[Mark]:
     return listed
 
 
-def timeline(drawn: list[Mark]) -> View:
-    """Return the drawing, the positions of the steps on it, the failed steps, and the screenshots in order."""
-    spans, seconds = _spans(drawn)
+def timeline(drawn: list[Mark], began: datetime | None = None) -> View:
+    """Return the drawing, the positions of the steps on it, the failed steps, and the screenshots in order.
+
+    `began`: start of the run. The time from there to the setup of the task is that of the environment's start.
+    """
+    start_seconds = _start_seconds(drawn, began)
+    spans, seconds = _spans(drawn, start_seconds)
     lanes: dict[str, list[tuple[float, float]]] = {}
+    if start_seconds and seconds:
+        lanes["start"] = [(0.0, max(NARROWEST, start_seconds / seconds * WIDTH))]
     for mark, (start, width) in zip(drawn, spans, strict=True):
         kind = mark.source if mark.source in LANES else "environment"
         lanes.setdefault(kind, []).append((start, width))
@@ -79,6 +85,7 @@ def timeline(drawn: list[Mark]) -> View:
     return {
         "steps": len(drawn),
         "seconds": seconds,
+        "start_seconds": start_seconds if seconds else 0.0,
         "timed": seconds is not None,
         "paths": [
             {"kind": kind, "path": _lane(LANES.get(kind.partition(" ")[0], 2), places)}
@@ -99,9 +106,21 @@ def timeline(drawn: list[Mark]) -> View:
     }
 
 
-def _spans(drawn: list[Mark]) -> tuple[list[tuple[float, float]], float | None]:
+def _start_seconds(drawn: list[Mark], began: datetime | None) -> float:
+    """Return the duration of the environment's start; 0.0 for an unknown one, and for a run that does not begin with a setup."""
+    first = drawn[0] if drawn else None
+    if began is None or first is None or first.source != "task" or first.start is None:
+        return 0.0
+    return max(0.0, (first.start - began).total_seconds())
+
+
+def _spans(
+    drawn: list[Mark], start_seconds: float
+) -> tuple[list[tuple[float, float]], float | None]:
     """Return the start and the width of each step, and the total seconds: None without recorded times."""
     times = [moment for mark in drawn for moment in (mark.start, mark.end) if moment is not None]
+    if times and drawn[0].start is not None:
+        times.append(drawn[0].start - timedelta(seconds=start_seconds))
     first, last = (min(times), max(times)) if times else (None, None)
     untimed = any(mark.start is None for mark in drawn)
     if first is None or last is None or untimed or last <= first:
