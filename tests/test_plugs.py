@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from hud.errors import NotFoundError, UsageError
 from hud.plugs import load, own_entry_points, plugs
-from tests.strangers import installer
+from tests.strangers import installer, write_distribution
 
 
 @pytest.fixture
@@ -31,6 +33,15 @@ def test_the_benchmarks_of_this_distribution_are_found_first():
 def test_a_plug_of_another_distribution_joins(stranger):
     stranger("hud.benchmarks", "chess", "plug = 64")
     assert load(plugs("hud.benchmarks")["chess"], int) == 64
+
+
+def test_a_distribution_joins_and_leaves_while_the_process_runs(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "chess" not in plugs("hud.benchmarks")
+    write_distribution(tmp_path, "plug = 64", {"hud.benchmarks": {"chess": "strange_plug:plug"}})
+    assert "chess" in plugs("hud.benchmarks")
+    shutil.rmtree(tmp_path / "strange_plug-1.0.dist-info")
+    assert "chess" not in plugs("hud.benchmarks")
 
 
 def test_a_name_that_is_taken_is_refused_with_both_distributions(stranger):
