@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import os
 import shutil
@@ -9,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests import pretrained_model
 from tests.lasting_folders import lasting_folder
@@ -19,7 +22,12 @@ from tests.lasting_folders import lasting_folder
 # The suite says the same of the same code every time; HYPOTHESIS_PROFILE=explore looks for new cases.
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "suite")
+settings.load_profile(PROFILE)
+if PROFILE == "suite":
+    # Constants of the modules that happen to be imported: examples would depend on which tests ran before in the process,
+    # and reading the modules takes each process seconds.
+    providers._get_local_constants = lambda: providers._local_constants
 
 # Tests that name no home must not write into the user's, nor find there what an older version left.
 if "HUD_HOME" not in os.environ:
@@ -43,6 +51,48 @@ def schema_url(home) -> str:
     return url.update_query_dict({"options": f"-csearch_path={name}"}).render_as_string(
         hide_password=False
     )
+
+
+TESTS = Path(__file__).parent
+PLACES = sorted(
+    path.name
+    for path in TESTS.iterdir()
+    if path.match("test_*.py") or (path.is_dir() and path.name != "__pycache__")
+)
+"""Rooms and files of this folder, in the order of their collection."""
+
+
+def pytest_configure(config):
+    """Begin the collection at another place in each of several processes.
+
+    In a fresh clone each then compiles other modules and reads those of the others; else all would compile each one at once,
+    which takes minutes.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and config.args == ["tests"]:
+        first = len(PLACES) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args = [str(TESTS / name) for name in PLACES[first:] + PLACES[:first]]
+        config.pluginmanager.register(InOrder())
+
+
+class InOrder:
+    """Orders the items of a collection that began elsewhere."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        order = {name: number for number, name in enumerate(PLACES)}
+        items.sort(key=lambda item: order[item.path.relative_to(TESTS).parts[0]])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the collector of garbage off while modules are imported, and off their objects afterwards."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):
