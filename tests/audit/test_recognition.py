@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hud_platform.store import Store
+
 ENVIRONMENT = '''
 import json, os, re, sys, time
 from hud import Environment
@@ -123,9 +125,9 @@ def seen(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spied")
     (folder / "spy.py").write_text(ENVIRONMENT)
     (folder / "policy.py").write_text(POLICY)
-    # Twice, as the first one creates the database, whose libraries of migrations stay mapped.
-    for _ in range(2):
-        evaluated = played(folder, "eval", "spy.py", "policy.py:agent", "--all", "--yes")
+    # The process that creates the database keeps the libraries of migrations mapped.
+    Store.open(folder / "home").close()
+    evaluated = played(folder, "eval", "spy.py", "policy.py:agent", "--all", "--yes")
     audited = played(folder, "audit", "spy.py", "--solver", "policy.py:agent")
     return evaluated, audited
 

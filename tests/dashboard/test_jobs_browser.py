@@ -57,6 +57,7 @@ def test_the_list_shows_new_jobs_and_keeps_what_was_ticked(tab, server):
     expect(box).to_be_checked()
 
 
+@pytest.mark.slow
 def test_filters_answer_while_one_types_and_stay_in_the_address(tab, server):
     for name in ("needle one", "haystack"):
         Reported(server, name, [])
@@ -71,6 +72,7 @@ def test_filters_answer_while_one_types_and_stay_in_the_address(tab, server):
     expect(tab.get_by_role("link", name="haystack")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_the_checkpoints_of_a_model_are_offered_once_it_is_chosen(tab, server):
     job, checkpoint = new_id(), new_id()
     begun = {"name": "pinned", "taskset_id": None, "group_size": 1, "host": "h", "at": 1}

@@ -24,37 +24,40 @@ from hud.cli.main import run as run_hud
 from hud.client import disconnect
 
 SLOW = [
-    f"docs/{name}.md"
-    for name in (
-        "agent-programs",
-        "agents",
-        "audit",
-        "benchmarks",
-        "chat-formats",
-        "coding-agents",
-        "dashboard",
-        "deployment",
-        "extending",
-        "first-policy",
-        "fleet",
-        "gateway",
-        "guard",
-        "hierarchies",
-        "importing",
-        "incident-lab",
-        "mcp",
-        "one-gpu",
-        "outcomes",
-        "platform",
-        "preferences",
-        "promotion",
-        "review",
-        "rewards",
-        "scaling",
-        "supervised",
-        "training",
-        "vllm",
-    )
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in (
+            "agent-programs",
+            "agents",
+            "audit",
+            "benchmarks",
+            "chat-formats",
+            "coding-agents",
+            "dashboard",
+            "deployment",
+            "extending",
+            "first-policy",
+            "fleet",
+            "gateway",
+            "guard",
+            "hierarchies",
+            "importing",
+            "incident-lab",
+            "mcp",
+            "one-gpu",
+            "outcomes",
+            "platform",
+            "preferences",
+            "promotion",
+            "review",
+            "rewards",
+            "scaling",
+            "supervised",
+            "training",
+            "vllm",
+        )
+    ),
 ]
 """Pages that train several times, or start many servers."""
 PAGES = {name_of(page): blocks_of(page.read_text(), name_of(page)) for page in pages()}

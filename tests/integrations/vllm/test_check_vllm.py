@@ -43,6 +43,7 @@ def test_the_prompt_of_the_cache_check_is_longer_than_a_block_of_a_cpu_server():
     assert f"a known prompt is not computed again: {CPU_BLOCK} of 192 tokens" in said
 
 
+@pytest.mark.slow
 def test_one_that_does_not_is_told():
     with StandIn(tiny_folder(), processed=False) as server:
         code, said = check(server.url, "--lora-rank", "4")
