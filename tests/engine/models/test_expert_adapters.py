@@ -31,6 +31,7 @@ IDS = list(range(3, 30))
 
 @pytest.fixture
 def folder(tmp_path, request):
+    torch.manual_seed(0)
     config = next(small_configs(AutoConfig.for_model(request.param)))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     randomized(model.float().eval()).save_pretrained(tmp_path / "base")
@@ -38,6 +39,7 @@ def folder(tmp_path, request):
 
 
 def adapted(folder):
+    torch.manual_seed(1)
     decoder = load_decoder(folder, dtype=torch.float32)
     attach(decoder, CONFIG)
     with torch.no_grad():

@@ -44,7 +44,7 @@ class CpuPasses(PlainPasses):
 
 
 class CpuLayers(PackedLayers):
-    """Layers in chunks of rows, where they are small, fp32 and on one thread."""
+    """Layers in chunks of rows where they are small, fp32 and on one thread; other ones by `training_layers`."""
 
     def __init__(self, config: DecoderConfig) -> None:
         widest = max(config.intermediate_size, config.num_attention_heads * config.head_dim)
