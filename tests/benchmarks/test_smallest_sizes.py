@@ -42,6 +42,7 @@ LONG = (
     "join_first_rollout",
     "pipeline",
     "real_model",
+    "real_model_training",
     "remote_rollouts",
     "sampling_against_transformers",
 )

@@ -1,6 +1,6 @@
 """Training passes on a CPU: small fp32 layers on one core run in chunks of rows, others with a kernel between two products.
 
-Results are the plain passes' up to the rounding of fp32.
+Results are those of the plain passes up to the rounding of the dtype.
 """
 
 from __future__ import annotations
