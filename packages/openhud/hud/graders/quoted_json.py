@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 _CONTROL = re.compile(r"\[(?=/?[A-Z_]{3,}\]|\||e~\[|gMASK\]|unused)|\](?=~)")
@@ -30,21 +29,27 @@ def text_after_reasoning(text: str) -> str:
 
 
 def object_with(name: str, reply: str) -> dict[str, Any] | None:
-    """Return the object in a reply that has the key `name`; None for none, or for several, of which one may be a quotation."""
-    objects = [value for value in _objects(reply) if name in value]
-    return objects[0] if len(objects) == 1 else None
+    """Return the object in a reply that has the key `name`; None for none, or for several, of which one may be a quotation.
 
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+    A key outside of readable objects counts, too: that of a verdict which is broken because it quotes another.
+    """
     decoder = json.JSONDecoder(object_pairs_hook=_distinct)
-    at = text.find("{")
+    objects: list[dict[str, Any]] = []
+    rest, end = [], 0
+    at = reply.find("{")
     while at >= 0:
         try:
-            parsed, end = decoder.raw_decode(text, at)
-            yield parsed
+            parsed, after = decoder.raw_decode(reply, at)
+            objects.append(parsed)
+            rest.append(reply[end:at])
+            end = after
         except (ValueError, RecursionError):
-            end = at + 1
-        at = text.find("{", end)
+            after = at + 1
+        at = reply.find("{", after)
+    rest.append(reply[end:])
+    key = rf"""[{{,]\s*{name}\s*:|["'“”]{name}\\?["'“”]\s*:"""
+    named = [value for value in objects if name in value]
+    return named[0] if len(named) == 1 and not re.search(key, "\n".join(rest)) else None
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
