@@ -32,8 +32,11 @@ def named_imports(tree: ast.AST) -> list[int]:
 def test_no_module_of_the_package_is_imported_by_its_name_in_a_string():
     hidden = {}
     for path in files():
+        source = path.read_text(encoding="utf-8")
+        if "import_module" not in source and "__import__" not in source:
+            continue
         if path.name != "__init__.py" and not place(path).startswith("hud/cli/"):
-            lines = named_imports(ast.parse(path.read_text(encoding="utf-8")))
+            lines = named_imports(ast.parse(source))
             hidden |= {place(path): lines} if lines else {}
     assert hidden == {}
 

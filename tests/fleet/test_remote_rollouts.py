@@ -97,7 +97,6 @@ def test_a_rollout_that_is_played_for_a_training_knows_its_progress(server):
         assert run()["reward"] == 0.75
 
 
-@pytest.mark.slow
 def test_submitting_twice_plays_once(server):
     with server.client() as api:
         job = new_id()

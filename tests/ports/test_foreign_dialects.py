@@ -277,6 +277,7 @@ def test_one_that_cannot_join_is_refused_with_a_sentence(run, tmp_path, code, sa
     assert said in run(code, points, "-c", program)
 
 
+@pytest.mark.slow
 def test_a_stranger_s_agent_plays_by_the_name_of_its_type(run, tmp_path):
     (tmp_path / "env.py").write_text(GREET)
     points = {

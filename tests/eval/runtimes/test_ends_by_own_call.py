@@ -235,7 +235,14 @@ async def test_an_end_by_the_environments_own_code_has_no_reward(source, runtime
     assert (run.failure_kind, run.reward) == ("environment", None), run.error
 
 
-@pytest.mark.parametrize("sent", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "SIGSEGV",
+        "SIGKILL",
+        *(pytest.param(sent, marks=pytest.mark.slow) for sent in ("SIGABRT", "SIGBUS", "SIGFPE")),
+    ],
+)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_a_signal_in_grading_is_the_failure_of_an_agent_that_used_a_tool(
     source, runtime, sent
