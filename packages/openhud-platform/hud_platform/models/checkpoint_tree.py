@@ -117,31 +117,6 @@ class Tree:
         row = self.store.row(query.order_by(nodes.c.created_at.desc()).limit(1))
         return None if row is None else _record(row)
 
-    def named_by_clients(self, model: ModelRecord) -> list[CheckpointRecord]:
-        """Return the checkpoints that clients of a foreign protocol named, oldest first, with no other metrics than these names."""
-        return self._named(_of_model(model))
-
-    def named_in_team(self, team: str | None) -> list[CheckpointRecord]:
-        """Return the checkpoints of a team's models that `named_by_clients` returns of one; None: of every team."""
-        nodes, models = tables.checkpoints, tables.models
-        of_team = sa.select(models.c.id).where(models.c.team_id == team)
-        query = sa.select(nodes)
-        return self._named(query if team is None else query.where(nodes.c.model_id.in_(of_team)))
-
-    def _named(self, query: Query) -> list[CheckpointRecord]:
-        nodes = tables.checkpoints
-        columns = [column for column in nodes.c if column.name != "metrics"]
-        names = nodes.c.metrics[CLIENT_NAMES].label("client_names")
-        query = query.with_only_columns(*columns, names)
-        records = []
-        named = nodes.c.metrics[CLIENT_NAMES].as_string().is_not(None)
-        for row in self.store.rows(query.where(named)):
-            values = dict(row._mapping)
-            metrics = {CLIENT_NAMES: values.pop("client_names")}
-            folder = None if row.folder is None else Path(row.folder)
-            records.append(CheckpointRecord(**{**values, "folder": folder}, metrics=metrics))
-        return records
-
     def _records(self, query: Query) -> list[CheckpointRecord]:
         return [_record(row) for row in self.store.rows(query)]
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from hud.errors import HudError
 from hud.trace import new_id
-from hud_integrations.tinker.service import client_sessions, sampling_clients
+from hud_integrations.tinker.service import checkpoint_paths, client_sessions, sampling_clients
 from hud_integrations.tinker.service.client_sessions import ClientSessions
 from hud_integrations.tinker.service.wire.requests import MOST_METADATA
 from hud_platform.access import Identity
@@ -143,6 +143,39 @@ async def test_saves_of_a_run_are_listed_in_pages(api):
     assert [save["checkpoint_id"] for save in earlier] == ["weights/998", "weights/999"]
     whole = (await api.get("/api/v1/checkpoints", params={"limit": 2})).json()
     assert (len(whole["checkpoints"]), whole["cursor"]["total_count"]) == (2, MANY)
+
+
+async def test_listings_read_no_more_saves_than_they_show(api, monkeypatch):
+    model, ids = save_many(api.parts, 60)
+    registry, expired = api.parts.registry.of(LOCAL_TEAM), "2020-01-01T00:00:00+00:00"
+    save = {"time": "2020-01-01T00:00:00+00:00", "user_metadata": None, "size": 7}
+    names = {"sampler_weights/a": save, "weights/old": {**save, "expires_at": expired}}
+    registry.tree.annotate(ids[3], {"client_names": names})
+    with api.parts.store.begin() as connection:
+        row = {"id": new_id(), "model_id": model.id, "step": 99, "name": "unnamed", "metrics": {}}
+        connection.execute(
+            sa.insert(tables.checkpoints).values(created_at=datetime.now(UTC), **row)
+        )
+    read = []
+    made = checkpoint_paths.Save.__init__
+
+    def counted(self, *arguments):
+        read.append(arguments)
+        made(self, *arguments)
+
+    monkeypatch.setattr(checkpoint_paths.Save, "__init__", counted)
+    runs = f"/api/v1/training_runs/{model.id}"
+    page = (await api.get(f"{runs}/checkpoints", params={"limit": 2})).json()
+    names = [save["checkpoint_id"] for save in page["checkpoints"]]
+    assert (names, page["cursor"]["total_count"]) == (["weights/58", "weights/59"], 60)
+    whole = (await api.get("/api/v1/checkpoints", params={"limit": 2})).json()
+    assert (len(whole["checkpoints"]), whole["cursor"]["total_count"]) == (2, 60)
+    run = (await api.get(runs)).json()
+    assert run["last_checkpoint"]["checkpoint_id"] == "weights/59"
+    assert run["last_sampler_checkpoint"]["checkpoint_id"] == "sampler_weights/a"
+    assert len(read) == 6
+    checkpoint_paths.remove_expired(registry, model)
+    assert list(registry.tree.get(ids[3]).metrics["client_names"]) == ["sampler_weights/a"]
 
 
 async def sampled(api, sampler, number, **more):

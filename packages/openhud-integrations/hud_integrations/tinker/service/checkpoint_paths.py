@@ -6,19 +6,39 @@ may have several names; a name that no save gave is one of the checkpoint tree (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud_platform.models.checkpoint_tree import CLIENT_NAMES
 from hud_platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud_platform.models.registry import Registry
+from hud_platform.store import tables
 
 SCHEME = "tinker://"
 KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 _MOST_NAME = 200
+_NODES = tables.checkpoints
+_NAMES = sa.func.json_each(_NODES.c.metrics[CLIENT_NAMES]).table_valued(
+    sa.column("key", sa.String),
+    sa.column("value", sa.JSON),
+    name="names",
+    joins_implicitly=True,
+)
+"""Rows of the names of each checkpoint."""
+_DETAILS = _NAMES.c.value
+_BY_NODE = (
+    _NODES.c.created_at.desc(),
+    _NODES.c.step.desc(),
+    _NODES.c.id.desc(),
+    _NAMES.c.key.desc(),
+)
+"""Order of saves: that of the newest checkpoint first."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +56,6 @@ class Save:
         """The path that clients use."""
         return f"{SCHEME}{self.model.name}/{self.key}"
 
-    @property
-    def expires_at(self) -> datetime | None:
-        """End of its time to live; None: it has no end."""
-        at = self.details.get("expires_at")
-        return None if at is None else datetime.fromisoformat(at)
-
-    @property
-    def expired(self) -> bool:
-        """True after its time to live."""
-        return _has_expired(self.details)
-
     def shown(self) -> dict[str, Any]:
         """The save as clients list it."""
         size = None
@@ -62,11 +71,6 @@ class Save:
             "user_metadata": self.details.get("user_metadata"),
             "expires_at": self.details.get("expires_at"),
         }
-
-
-def _has_expired(details: dict[str, Any]) -> bool:
-    at = details.get("expires_at")
-    return at is not None and datetime.fromisoformat(at) < datetime.now(UTC)
 
 
 def parse(path: str) -> tuple[str, str, str]:
@@ -100,24 +104,26 @@ def find(registry: Registry, run: str, key: str) -> Save:
     return save
 
 
-def saves_of(registry: Registry, model: ModelRecord) -> list[Save]:
-    """Return a model's saves, oldest first, without expired ones."""
-    return [save for save in _all(registry, model) if not save.expired]
+def page_of_run(
+    registry: Registry, model: ModelRecord, limit: int, offset: int
+) -> tuple[list[Save], int]:
+    """Return a page of a model's saves, newest first, without expired ones, and their number."""
+    return _page(registry, limit, offset, *_BY_NODE, where=(_of(model), _unexpired()))
+
+
+def newest_of(registry: Registry, model: ModelRecord, kind: str) -> Save | None:
+    """Return a model's newest save of a kind, without expired ones."""
+    of_kind = _NAMES.c.key.startswith(f"{kind}/", autoescape=True)
+    return _first(registry, _of(model), of_kind, _unexpired())
 
 
 def page_of_team(registry: Registry, limit: int, offset: int) -> tuple[list[Save], int]:
     """Return a page of the saves of every model of a team, newest first, without expired ones, and their number."""
-    saves = [
-        (node, key, details)
-        for node in registry.tree.named_in_team(registry.team)
-        for key, details in (node.metrics.get(CLIENT_NAMES) or {}).items()
-        if not _has_expired(details)
-    ]
-    saves.sort(key=lambda save: str(save[2]["time"]), reverse=True)
-    shown = saves[offset : offset + limit]
-    models = {node.model_id: registry.model(node.model_id) for node, _, _ in shown}
-    page = [Save(models[node.model_id], node, key, details) for node, key, details in shown]
-    return page, len(saves)
+    models = tables.models
+    of_team = sa.select(models.c.id).where(models.c.team_id == registry.team)
+    own = () if registry.team is None else (_NODES.c.model_id.in_(of_team),)
+    newest = _DETAILS["time"].as_string().desc()
+    return _page(registry, limit, offset, newest, *_BY_NODE, where=(*own, _unexpired()))
 
 
 def add(
@@ -170,9 +176,9 @@ def remove(registry: Registry, save: Save) -> None:
 
 def remove_expired(registry: Registry, model: ModelRecord) -> None:
     """Remove the saves of a model whose time to live has ended."""
-    for save in _all(registry, model):
-        if save.expired:
-            remove(registry, save)
+    expired, _ = _page(registry, None, 0, *_BY_NODE, where=(_of(model), sa.not_(_unexpired())))
+    for save in expired:
+        remove(registry, save)
 
 
 def sampler_checkpoint(checkpoint: str | None) -> str:
@@ -181,16 +187,46 @@ def sampler_checkpoint(checkpoint: str | None) -> str:
 
 
 def _find(registry: Registry, model: ModelRecord, key: str) -> Save | None:
-    saves = [save for save in _all(registry, model) if save.key == key and not save.expired]
-    return saves[-1] if saves else None
+    return _first(registry, _of(model), _NAMES.c.key == key, _unexpired())
 
 
-def _all(registry: Registry, model: ModelRecord) -> list[Save]:
-    return [
-        Save(model, node, key, details)
-        for node in registry.tree.named_by_clients(model)
-        for key, details in (node.metrics.get(CLIENT_NAMES) or {}).items()
-    ]
+def _of(model: ModelRecord) -> sa.ColumnElement[bool]:
+    return _NODES.c.model_id == model.id
+
+
+def _unexpired() -> sa.ColumnElement[bool]:
+    """Return the condition of saves whose time to live has not ended; times have one form and zone, so that their texts are in order."""
+    expires = _DETAILS["expires_at"].as_string()
+    return sa.or_(expires.is_(None), expires >= datetime.now(UTC).isoformat())
+
+
+def _first(registry: Registry, *where: sa.ColumnElement[bool]) -> Save | None:
+    saves, _ = _page(registry, 1, 0, *_BY_NODE, where=where)
+    return saves[0] if saves else None
+
+
+def _page(
+    registry: Registry,
+    limit: int | None,
+    offset: int,
+    *order: sa.ColumnElement[Any],
+    where: Sequence[sa.ColumnElement[bool]],
+) -> tuple[list[Save], int]:
+    """Return a page of the saves that meet conditions, and their number. Of a checkpoint's metrics, only its names are read."""
+    columns = [column for column in _NODES.c if column.name != "metrics"]
+    query = sa.select(*columns, _NAMES.c.key, _DETAILS.label("details"))
+    # SQLite has a row without a key for a checkpoint without names.
+    query = query.where(_NAMES.c.key.is_not(None), *where).order_by(*order)
+    rows, total = registry.store.page(query, limit, offset)
+    models = {row.model_id: registry.model(row.model_id) for row in rows}
+    saves = []
+    for row in rows:
+        values = dict(row._mapping)
+        key, details = values.pop("key"), values.pop("details")
+        folder = None if row.folder is None else Path(row.folder)
+        node = CheckpointRecord(**{**values, "folder": folder}, metrics={})
+        saves.append(Save(models[row.model_id], node, key, details))
+    return saves, total
 
 
 def _size(folder: Path) -> int | None:

@@ -59,10 +59,9 @@ def list_checkpoints(
     registry: Models, run: str, limit: SavesLimit = MOST_SAVES, offset: Offset = 0
 ) -> dict[str, Any]:
     """Saves of a run, the newest ones where they are more than a page, oldest first."""
-    saves = paths.saves_of(registry, registry.model(run))
-    end = max(0, len(saves) - offset)
-    shown = [save.shown() for save in saves[max(0, end - limit) : end]]
-    return {"checkpoints": shown, "cursor": _cursor(limit, offset, len(saves))}
+    saves, total = paths.page_of_run(registry, registry.model(run), limit, offset)
+    shown = [save.shown() for save in reversed(saves)]
+    return {"checkpoints": shown, "cursor": _cursor(limit, offset, total)}
 
 
 @router.get(_API + "/checkpoints", dependencies=READ)
@@ -151,9 +150,11 @@ def whoami(who: Who) -> dict[str, Any]:
 
 
 def _run(tinker: ClientState, registry: Registry, model: ModelRecord) -> dict[str, Any]:
-    saves = paths.saves_of(registry, model)
-    newest_save = {save.key.partition("/")[0]: save for save in saves}
-    last = {kind: save.shown() for kind, save in newest_save.items()}
+    last = {
+        kind: save.shown()
+        for kind in ("weights", "sampler_weights")
+        if (save := paths.newest_of(registry, model, kind)) is not None
+    }
     training = tinker.training.held(model.name)
     own = training is not None and training.registry.team == model.team_id
     newest = registry.tree.newest(model)
