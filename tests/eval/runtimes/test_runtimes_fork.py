@@ -371,6 +371,10 @@ def terminate_itself() -> None:
     subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill {os.getpid()}"], start_new_session=True)
 
 @env.tool
+def interrupt_itself() -> None:
+    subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -INT {os.getpid()}"], start_new_session=True)
+
+@env.tool
 def stop_server() -> None:
     os.kill(os.getppid(), 19)
 
@@ -394,6 +398,7 @@ KILLERS = {
     "kill_later": "was killed by SIGKILL",
     "kill_itself": "was killed by SIGKILL",
     "terminate_itself": "was killed by SIGTERM",
+    "interrupt_itself": "was killed by SIGINT",
 }
 
 

@@ -63,6 +63,10 @@ def serve_and_exit(
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
         print(f"SystemExit: {error.code}", file=sys.stderr)
+    except KeyboardInterrupt:
+        # From a process of the rollout: the terminal's Ctrl-C goes to another group. Ends as other signals do.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
