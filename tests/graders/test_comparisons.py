@@ -103,6 +103,9 @@ def test_contains():
     assert contains("Concatenate", "CAT", case_sensitive=True) == 0.0
     assert contains("dog", "cat") == 0.0
     assert contains("dog", "") == 1.0
+    assert contains("un e\u0301te\u0301", "\u00e9T\u00c9") == 1.0
+    assert contains("\u00e9", "e\u0301", case_sensitive=True) == 1.0
+    assert contains("e\u0301", "e") == 0.0
 
 
 def test_contains_any_and_all():

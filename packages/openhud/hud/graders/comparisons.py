@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -74,7 +75,12 @@ def _comparable(answer: str, expected: str) -> tuple[str, str]:
 
 
 def _fold(case_sensitive: bool) -> Callable[[str], str]:
-    return str if case_sensitive else str.casefold
+    """Return the form in which texts are compared: an accent may be a character of its own, or part of its letter."""
+    return _composed if case_sensitive else lambda text: _composed(_composed(text).casefold())
+
+
+def _composed(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def _several(expected: Iterable[str]) -> Iterable[str]:
