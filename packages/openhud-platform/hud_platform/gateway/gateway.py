@@ -24,7 +24,7 @@ from hud_platform.gateway.catalogue import Catalogue, Target
 from hud_platform.gateway.connections import Connections
 from hud_platform.gateway.exchange import ClientGoneError, Exchange
 from hud_platform.gateway.held_answers import HeldAnswer, HeldAnswers
-from hud_platform.gateway.ledger import Ledger, Meter
+from hud_platform.gateway.ledger import CLIENT_GONE, Ledger, Meter
 from hud_platform.gateway.listing import ModelLists
 from hud_platform.gateway.local import LocalModel, LocalTurns, prompts_of
 from hud_platform.gateway.pacing import Pacing
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
     from hud_platform.models.registry import Registry
     from hud_platform.process.metrics import Metrics
     from hud_platform.serving.token_engine import TokenEngine
-
-
-CLIENT_GONE = 499
-"""HTTP status recorded for a request whose client has disconnected."""
 
 
 MOST_VALUES = 100_000

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hud.gateway")
 
+CLIENT_GONE = 499
+"""HTTP status recorded for a request whose client has disconnected."""
 EVERY_SECONDS = 0.5
 MOST_WAITING = 50_000
 """Maximum number of buffered entries while the store is unavailable; the oldest are dropped first."""

@@ -37,8 +37,7 @@ from hud_integrations.tinker.service.wire.requests import (
 )
 from hud_platform.access.limits import TokenBudget
 from hud_platform.dependencies import RUN, LedgerPart, LimitsPart, Models, Who, service_part
-from hud_platform.gateway.gateway import CLIENT_GONE
-from hud_platform.gateway.ledger import LONGEST_ANSWER, Meter
+from hud_platform.gateway.ledger import CLIENT_GONE, LONGEST_ANSWER, Meter
 
 _INLINE_BYTES = 1 << 20
 """Size up to which a body is hashed on the event loop."""
