@@ -63,11 +63,10 @@ def hud(warm, tmp_path):
 @pytest.mark.parametrize(
     "preset",
     [
-        "blank",
         "tools",
         *(
             pytest.param(one, marks=pytest.mark.slow)
-            for one in ("browser", "workspace", "mcp", "subagents")
+            for one in ("blank", "browser", "workspace", "mcp", "subagents")
         ),
     ],
 )

@@ -166,7 +166,12 @@ async def at_once(access, count=8, **body):
 
 @pytest.mark.parametrize("stated", [{}, {"max_tokens": 40}, {"max_completion_tokens": 4000}])
 @pytest.mark.parametrize(
-    ("limits", "most"), [({"tokens": 90}, 90), ({"cost_usd": 0.02}, 100), ({"cost_usd": 0.06}, 300)]
+    ("limits", "most"),
+    [
+        ({"tokens": 90}, 90),
+        ({"cost_usd": 0.02}, 100),
+        pytest.param({"cost_usd": 0.06}, 300, marks=pytest.mark.slow),
+    ],
 )
 async def test_calls_at_once_of_a_providers_model_stay_within_the_runs_limits(
     provider, stated, limits, most

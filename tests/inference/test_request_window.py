@@ -107,7 +107,7 @@ async def play(provider, runs, width):
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-@pytest.mark.parametrize("at_once", [1, 4, 10])
+@pytest.mark.parametrize("at_once", [1, pytest.param(4, marks=pytest.mark.slow), 10])
 def test_the_number_in_flight_finds_a_limit_of_requests_at_once(dialect, at_once):
     provider = LimitedProvider(dialect, at_once=at_once)
     lost, window = run_virtually(play(provider, 600, width=32))

@@ -281,7 +281,17 @@ async def test_an_earlier_lack_of_memory_explains_no_kill(source, monkeypatch, r
     assert run.failure_kind == kind, run.error
 
 
-@pytest.mark.parametrize("limit", ["RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_AS", "RLIMIT_NPROC"])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "RLIMIT_FSIZE",
+        "RLIMIT_AS",
+        *(
+            pytest.param(limit, marks=pytest.mark.slow)
+            for limit in ("RLIMIT_NOFILE", "RLIMIT_NPROC")
+        ),
+    ],
+)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_a_limit_that_a_process_of_a_tool_lowers_fails_no_grader(source, runtime, limit):
     async def agent(run):
