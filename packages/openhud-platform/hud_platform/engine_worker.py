@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hud.engine import cpu_threads
+from hud.errors import HudError
 from hud_platform.access.page_paths import PagePaths
 from hud_platform.models.model_lease import work_for
 from hud_platform.parts import Parts
@@ -63,7 +64,11 @@ def main() -> None:
     import hud_platform.training.open_sessions  # noqa: F401 (loads torch now, not when the first request waits for it)
 
     with suppress(ConnectionError):
-        asyncio.run(work(connection))
+        try:
+            asyncio.run(work(connection))
+        except HudError as error:  # Of a store that cannot be opened, for example.
+            logging.getLogger("hud.platform").error("The engine cannot run: %s", error)
+            os._exit(1)
     # The server has disconnected: running passes are abandoned. Checkpoints are written atomically.
     os._exit(0)
 

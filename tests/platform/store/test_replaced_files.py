@@ -9,6 +9,7 @@ from tests.conftest import DATABASE
 from tests.security.server import AttackedServer, bearer
 
 from hud.errors import StoreError
+from hud_platform.process.background import Background
 from hud_platform.store import Store
 from hud_platform.store.tables import jobs
 
@@ -98,7 +99,8 @@ async def test_a_server_whose_database_is_damaged_says_not_where_it_is(tmp_path)
         file.write(b"x" * 4096)
     for caller in (admin, bearer("hud_" + "x" * 43)):
         answer = await server.ask("GET", "/v2/projects", caller)
-        assert (answer.status, str(tmp_path) in answer.text) == (503, False)
+        assert (answer.status, str(tmp_path) in answer.text) == (500, False)
+        assert "log says why" in answer.text
     server.parts.close()
 
 
@@ -109,8 +111,26 @@ async def test_a_server_says_that_it_is_not_ready(tmp_path):
     assert (await server.ask("GET", "/readyz", ())).status == 503
     for path in ("/v2/projects", "/v1/models"):
         answer = await server.ask("GET", path, admin)
-        assert (answer.status, str(tmp_path) in answer.text) == (503, False)
+        assert (answer.status, str(tmp_path) in answer.text) == (500, False)
+        assert "log says why" in answer.text
     server.parts.close()
+
+
+async def test_background_work_says_what_is_wrong_without_a_trace(tmp_path, caplog):
+    """It is restarted each second: a server of which a disk is full wrote thousands of lines a minute."""
+    store, background = Store.open(tmp_path / "home"), Background()
+    shutil.rmtree(tmp_path / "home")
+
+    async def work():
+        background.stopping.set()
+        store.value(sa.select(1))
+
+    async with background.running([work]):
+        await background.stopping.wait()
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert "hud.db was removed" in record.getMessage()
+    store.close()
 
 
 async def test_a_model_whose_files_are_gone_hides_no_other(tmp_path):
@@ -120,7 +140,8 @@ async def test_a_model_whose_files_are_gone_hides_no_other(tmp_path):
     folders = []
     for name in ("sound", "torn"):
         body = {"name": name, "texts": ["Say hello."] * 8, "sizes": sizes}
-        model = (await server.ask("POST", "/v2/models/create", admin, body)).json()
+        answer = await server.ask("POST", "/v2/models/create", admin, body, seconds=300)
+        model = answer.json()
         folders.append(tmp_path / "home" / "models" / model["id"].replace("-", ""))
     shutil.rmtree(folders[1])
     answer = await server.ask("GET", "/v1/models", admin)

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
+from hud.errors import StoreError
+
 Work = Callable[[], Awaitable[None]]
 
 _log = logging.getLogger("hud.platform")
@@ -57,6 +59,10 @@ class Background:
             try:
                 await work()
                 return
+            except (
+                StoreError
+            ) as error:  # Of the operator's disk or database, where a trace shows nothing.
+                _log.error("Background work failed and is restarted: %s", error)
             except Exception:
                 _log.exception("Background work failed and is restarted.")
             with suppress(TimeoutError):

@@ -27,6 +27,7 @@ from hud_platform.store.queries import Query, Row
 _log = logging.getLogger("hud.platform")
 
 NO_ROOM = "There is no room on the server's disk."
+BROKEN = "The platform's database cannot be used; the server's log says why."
 AWAY = "The platform's database does not answer now; try again in a moment."
 _REPLACED = (
     "{path} was removed or replaced while it was open, and would lose what is written now. Put it back, or stop this "
@@ -148,23 +149,23 @@ class Store:
             return connection.execute(statement).rowcount
 
     def _refuse_missing(self, *_: object) -> None:
-        """Raise `StoreAwayError` before SQLite creates an empty file in the place of one that was removed."""
+        """Raise `StoreError` before SQLite creates an empty file in the place of one that was removed."""
         if self._opened and _identity(self._path) != self._file:
             raise self._away(_REPLACED.format(path=self._path))
 
     def _refuse_replaced(self, connection: sa.Connection) -> None:
-        """Raise `StoreAwayError` if SQLite's files were removed or replaced: what is written to the old ones is lost."""
+        """Raise `StoreError` if SQLite's files were removed or replaced: what is written to the old ones is lost."""
         if self._is_file and self._opened:
             self._refuse_missing()
             log = connection.info["log"]
             if log and _identity(f"{self._path}-wal") != log:
                 raise self._away(_REPLACED.format(path=self._path))
 
-    def _away(self, sentence: str, kind: type[StoreError] = StoreAwayError) -> StoreError:
+    def _away(self, sentence: str, kind: type[StoreError] = StoreError) -> StoreError:
         """Return the error of an open store; the address and the user of a database are only logged, for the operator."""
         if self._opened and (self._private or not self._is_file):
             _log.error("%s", sentence)
-            sentence = NO_ROOM if kind is StoreFullError else AWAY
+            sentence = {StoreFullError: NO_ROOM, StoreAwayError: AWAY}.get(kind, BROKEN)
         return kind(sentence)
 
     @property
@@ -191,16 +192,13 @@ class Store:
                 raise UsageError(
                     f"A value of this request cannot be stored: {error.orig}"
                 ) from error
-            # SQLite reports a damaged file as a database error of no other kind.
-            operational = (
-                isinstance(error, sa.exc.OperationalError) or type(error) is sa.exc.DatabaseError
-            )
+            operational = isinstance(error, sa.exc.OperationalError)
             sentence = _sentence(self.url, error)
             if "full" in str(error.orig) and self._is_file:
                 raise self._away(sentence, StoreFullError) from error
-            if operational and self._opened:
-                raise self._away(sentence) from error
-            raise StoreError(sentence) from error
+            if operational and self._opened and (not self._is_file or "locked" in sentence):
+                raise self._away(sentence, StoreAwayError) from error
+            raise self._away(sentence) from error
         except sa.exc.TimeoutError as error:
             _log.error("%s: no connection became free in time.", self.url)
             raise StoreAwayError(AWAY) from error
