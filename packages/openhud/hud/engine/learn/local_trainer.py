@@ -60,7 +60,7 @@ PASS_TOKENS = 4096
 
 PASS_TOKENS_ON_CPU = 1024
 """The same of one pass of a model above `SMALL_PARAMETERS` on a CPU, which gains no speed from more: with 135 million parameters
-a thousand tokens hold 2.4 GB, or 1 GB in compiled layers."""
+a thousand tokens hold 1 GB."""
 
 APART_FROM = 512
 """Fewest tokens of a pass that is computed in parallel with others."""
