@@ -198,6 +198,7 @@ NEWER_COLUMNS = [
     ("runs", "source"),
     ("runs", "foreign_id"),
     *(("runs", name) for name in ("reward_rule", "graded_reward", "may_train")),
+    *(("runs", name) for name in ("tool_calls", "tool_errors", "tool_time_outs")),
     ("checkpoints", "system_prompt"),
     *(("trainer_logprobs", name) for name in ("reward", "reward_rule")),
     *(("samples", name) for name in ("pictures", "excluded")),
@@ -219,8 +220,10 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
         for index in ("rollouts_needs", "ix_jobs_called_by", "ix_jobs_training_run_id"):
             connection.exec_driver_sql(f"DROP INDEX {index}")
         connection.exec_driver_sql("DROP INDEX requests_of_trace")
+        connection.exec_driver_sql("DROP INDEX runs_of_job")
         for table, column in NEWER_COLUMNS:
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+        connection.exec_driver_sql("CREATE INDEX runs_of_job ON runs (job_id)")
         for table in (
             "run_reservations",
             "limit_levels",

@@ -114,12 +114,12 @@ async def test_what_runs_on_in_the_background_holds_nothing_up(bash):
 async def test_output_of_the_background_around_a_commands_end_spoils_nothing(bash, words):
     """The end was read to the last byte received: a number with other output behind it ended the agent's program."""
     started = f"(while :; do {words}; done) & sleep 0.3; (exit 3)"
-    text, failed = await bash(command=started, timeout=10)
+    text, failed = await bash(command=started, timeout=60)
     assert "[exit status 3]" in text
     assert not failed
-    text, failed = await bash(command="kill %1; wait; echo back", timeout=10)
+    text, failed = await bash(command="kill %1; wait; echo back", timeout=60)
     assert "back" in text
-    assert (await bash(command="echo fine", timeout=10))[0] == "fine"
+    assert (await bash(command="echo fine", timeout=60))[0] == "fine"
 
 
 async def test_long_output_loses_its_middle(bash):
