@@ -183,7 +183,10 @@ class Container:
     async def wait_until_healthy(self) -> None:
         """Wait for the health check of its image, if it has one. Raises `EnvironmentFault` if it stays unhealthy."""
         printed = await self.engine.call("inspect", "--format", "{{json .Config.Healthcheck}}", self.identifier)  # fmt: skip
-        check = parse_health_check(json.loads(printed))
+        try:
+            check = parse_health_check(json.loads(printed))
+        except json.JSONDecodeError:
+            raise InfrastructureFault(f"inspect answered {printed!r}.") from None
         if check is None:
             return
         try:
