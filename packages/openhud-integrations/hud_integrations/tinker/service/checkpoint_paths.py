@@ -32,13 +32,14 @@ _NAMES = sa.func.json_each(_NODES.c.metrics[CLIENT_NAMES]).table_valued(
 )
 """Rows of the names of each checkpoint."""
 _DETAILS = _NAMES.c.value
-_BY_NODE = (
+_NEWEST = (
+    _DETAILS["time"].as_string().desc(),
     _NODES.c.created_at.desc(),
     _NODES.c.step.desc(),
     _NODES.c.id.desc(),
     _NAMES.c.key.desc(),
 )
-"""Order of saves: that of the newest checkpoint first."""
+"""Order of saves: the newest first, and of one time that of the newest checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def page_of_run(
     registry: Registry, model: ModelRecord, limit: int, offset: int
 ) -> tuple[list[Save], int]:
     """Return a page of a model's saves, newest first, without expired ones, and their number."""
-    return _page(registry, limit, offset, *_BY_NODE, where=(_of(model), _unexpired()))
+    return _page(registry, limit, offset, where=(_of(model), _unexpired()))
 
 
 def newest_of(registry: Registry, model: ModelRecord, kind: str) -> Save | None:
@@ -122,8 +123,7 @@ def page_of_team(registry: Registry, limit: int, offset: int) -> tuple[list[Save
     models = tables.models
     of_team = sa.select(models.c.id).where(models.c.team_id == registry.team)
     own = () if registry.team is None else (_NODES.c.model_id.in_(of_team),)
-    newest = _DETAILS["time"].as_string().desc()
-    return _page(registry, limit, offset, newest, *_BY_NODE, where=(*own, _unexpired()))
+    return _page(registry, limit, offset, where=(*own, _unexpired()))
 
 
 def add(
@@ -176,7 +176,7 @@ def remove(registry: Registry, save: Save) -> None:
 
 def remove_expired(registry: Registry, model: ModelRecord) -> None:
     """Remove the saves of a model whose time to live has ended."""
-    expired, _ = _page(registry, None, 0, *_BY_NODE, where=(_of(model), sa.not_(_unexpired())))
+    expired, _ = _page(registry, None, 0, where=(_of(model), sa.not_(_unexpired())))
     for save in expired:
         remove(registry, save)
 
@@ -201,7 +201,7 @@ def _unexpired() -> sa.ColumnElement[bool]:
 
 
 def _first(registry: Registry, *where: sa.ColumnElement[bool]) -> Save | None:
-    saves, _ = _page(registry, 1, 0, *_BY_NODE, where=where)
+    saves, _ = _page(registry, 1, 0, where=where)
     return saves[0] if saves else None
 
 
@@ -209,14 +209,14 @@ def _page(
     registry: Registry,
     limit: int | None,
     offset: int,
-    *order: sa.ColumnElement[Any],
+    *,
     where: Sequence[sa.ColumnElement[bool]],
 ) -> tuple[list[Save], int]:
-    """Return a page of the saves that meet conditions, and their number. Of a checkpoint's metrics, only its names are read."""
+    """Return a page of the saves that meet conditions, newest first, and their number. Of a checkpoint's metrics, only its names are read."""
     columns = [column for column in _NODES.c if column.name != "metrics"]
     query = sa.select(*columns, _NAMES.c.key, _DETAILS.label("details"))
     # SQLite has a row without a key for a checkpoint without names.
-    query = query.where(_NAMES.c.key.is_not(None), *where).order_by(*order)
+    query = query.where(_NAMES.c.key.is_not(None), *where).order_by(*_NEWEST)
     rows, total = registry.store.page(query, limit, offset)
     models = {row.model_id: registry.model(row.model_id) for row in rows}
     saves = []

@@ -181,7 +181,7 @@ class Container:
             raise InfrastructureFault(f"inspect answered {printed!r}.") from None
 
     async def wait_until_healthy(self) -> None:
-        """Wait for the health check of its image, if it has one. Raises `EnvironmentFault` if it stays unhealthy."""
+        """Wait for the health check of its image, if any. Raises `EnvironmentFault` if it stays unhealthy, `InfrastructureFault`."""
         printed = await self.engine.call("inspect", "--format", "{{json .Config.Healthcheck}}", self.identifier)  # fmt: skip
         try:
             check = parse_health_check(json.loads(printed))
