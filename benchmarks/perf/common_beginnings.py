@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from measure import by_turns, processor_seconds
 from records import report
-from shapes import DEMO, MIDDLE, create_policy
+from shapes import DEMO, MIDDLE, create_policy, datum
 from sizes import size
 
 from hud.engine.learn.local_trainer import LocalTrainer
@@ -54,21 +54,10 @@ def distinct(rng: np.random.Generator, vocabulary: int, total: int) -> list[np.n
 
 def datums(rng: np.random.Generator, sequences: list[np.ndarray], prompt: int) -> list[Datum]:
     """Return sequences of which all but the first `prompt` tokens were sampled."""
-    made = []
-    for number, tokens in enumerate(sequences):
-        mask = (np.arange(len(tokens)) >= prompt).astype(np.float32)
-        made.append(
-            Datum(
-                tokens=tokens,
-                mask=mask,
-                logprobs=mask * np.float32(-6),
-                advantages=mask * np.float32(rng.normal()),
-                weights=mask,
-                temperatures=np.ones(len(tokens), np.float32),
-                traj_idx=number,
-            )
-        )
-    return made
+    return [
+        datum(tokens, (np.arange(len(tokens)) >= prompt).astype(np.float32), number, rng)
+        for number, tokens in enumerate(sequences)
+    ]
 
 
 def main(shape: str) -> int:

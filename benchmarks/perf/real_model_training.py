@@ -17,6 +17,7 @@ import torch
 from measure import by_turns, seconds
 from real_model import create
 from records import report
+from shapes import datum
 from sizes import size
 
 from hud.engine.learn.local_trainer import LocalTrainer
@@ -41,18 +42,9 @@ def runs(vocabulary: int) -> list[Datum]:
         prompt = rng.integers(0, vocabulary, PROMPT)
         for _ in range(GROUP):
             mask = np.repeat(np.array([0, 1], np.float32), [PROMPT, NEW])
-            datums.append(
-                Datum(
-                    tokens=np.concatenate([prompt, rng.integers(0, vocabulary, NEW)]),
-                    mask=mask,
-                    logprobs=mask * np.float32(-np.log(vocabulary)),
-                    advantages=mask * np.float32(rng.normal()),
-                    weights=mask,
-                    temperatures=np.ones_like(mask),
-                    traj_idx=len(datums),
-                    group_idx=group,
-                )
-            )
+            tokens = np.concatenate([prompt, rng.integers(0, vocabulary, NEW)])
+            logprob = -np.log(vocabulary)
+            datums.append(datum(tokens, mask, len(datums), rng, logprob=logprob, group=group))
     return datums
 
 

@@ -64,19 +64,32 @@ def settle(policy: Policy, *, limit: float = 300.0) -> None:
         asyncio.run(some())
 
 
+def datum(
+    tokens: np.ndarray,
+    mask: np.ndarray,
+    number: int,
+    rng: np.random.Generator,
+    *,
+    logprob: float = -6,
+    group: int = 0,
+) -> Datum:
+    """Return a sequence of which the tokens of `mask` were sampled, each with one logprob, and a random advantage."""
+    return Datum(
+        tokens=tokens,
+        mask=mask,
+        logprobs=mask * np.float32(logprob),
+        advantages=mask * np.float32(rng.normal()),
+        weights=mask,
+        temperatures=np.ones_like(mask),
+        traj_idx=number,
+        group_idx=group,
+    )
+
+
 def datums(vocabulary: int, sequences: int, length: int) -> list[Datum]:
     """Return sequences of random tokens without a common beginning, whose second half was sampled."""
     mask = np.repeat(np.float32([0, 1]), length // 2)
     rng = np.random.default_rng(0)
     return [
-        Datum(
-            tokens=rng.integers(9, vocabulary, length),
-            mask=mask,
-            logprobs=mask * np.float32(-6),
-            advantages=mask * np.float32(rng.normal()),
-            weights=mask,
-            temperatures=np.ones(length, np.float32),
-            traj_idx=number,
-        )
-        for number in range(sequences)
+        datum(rng.integers(9, vocabulary, length), mask, number, rng) for number in range(sequences)
     ]

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from records import report
-from shapes import DEMO, MIDDLE, create_policy
+from shapes import DEMO, MIDDLE, create_policy, datum
 from sizes import size
 from transformers import AutoModelForCausalLM
 
@@ -53,18 +53,8 @@ def trajectories(rng: np.random.Generator, vocabulary: int) -> list[Datum]:
                 pieces.append(rng.integers(0, vocabulary, shown))
                 mask.append(np.zeros(shown))
             kept = np.concatenate(mask).astype(np.float32)
-            datums.append(
-                Datum(
-                    tokens=np.concatenate(pieces),
-                    mask=kept,
-                    logprobs=kept * np.float32(-np.log(vocabulary)),
-                    advantages=kept * np.float32(rng.normal()),
-                    weights=kept,
-                    temperatures=np.ones(len(kept), np.float32),
-                    traj_idx=len(datums),
-                    group_idx=group,
-                )
-            )
+            tokens, logprob = np.concatenate(pieces), -np.log(vocabulary)
+            datums.append(datum(tokens, kept, len(datums), rng, logprob=logprob, group=group))
     return datums
 
 

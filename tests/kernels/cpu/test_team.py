@@ -14,7 +14,7 @@ def test_every_row_is_computed_once(threads, own, monkeypatch):
     if own:
         monkeypatch.setattr(team, "_gomp_parallel", lambda: None)
     both, out = torch.randn(203, 64), torch.empty(203, 32)
-    team.run(kernels_for(torch.float32).gate, 64, both, out, 203, 32)
+    team.run(kernels_for(torch.float32).gate, 64, out, *both.chunk(2, dim=1), 203, 32, 64)
     torch.testing.assert_close(out, torch.nn.functional.silu(both[:, :32]) * both[:, 32:])
 
 

@@ -46,7 +46,8 @@ def hidden_fused(
         attended = product.output(cache.attend(number, q))
         both = product.gates_ups(add_norm(x, attended, layer.post_attention_layernorm))
         gated = both.new_empty(len(both), inner)
-        run(kernels.gate, both.numel() // ELEMENTS, both, gated, *gated.shape)
+        halves = both.chunk(2, dim=1)
+        run(kernels.gate, both.numel() // ELEMENTS, gated, *halves, *gated.shape, both.shape[1])
         added = product.down(gated)
     return add_norm(x, added, decoder.model.norm)
 

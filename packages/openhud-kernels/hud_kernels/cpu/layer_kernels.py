@@ -60,15 +60,19 @@ def norm(call: Any) -> None:
 
 
 def gate(call: Any) -> None:
-    """Write silu(g) u of rows (N, 2 M), g being their first half and u the second, into `out` (N, M). Numbers: rows, out, N, M."""
-    rows, size = number_at(call, 3), number_at(call, 4)
-    both, out = carray(at(call, 1), (rows, 2 * size)), carray(at(call, 2), (rows, size))
+    """Write silu(g) u of g and u (N, M), whose rows lie `stride` elements apart, into `out` (N, M).
+
+    Numbers: out, g, u, N, M, stride.
+    """
+    rows, size, stride = number_at(call, 4), number_at(call, 5), number_at(call, 6)
+    out, gates = carray(at(call, 1), (rows, size)), carray(at(call, 2), (rows, stride))
+    ups = carray(at(call, 3), (rows, stride))
     while True:
         first = claim(call) * ROWS
         if first >= rows:
             break
         for row in range(first, min(first + ROWS, rows)):
-            gate_row(both[row, :size], both[row, size:], out[row])
+            gate_row(gates[row, :size], ups[row, :size], out[row])
 
 
 def draw(call: Any) -> None:

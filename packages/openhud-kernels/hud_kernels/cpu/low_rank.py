@@ -1,8 +1,9 @@
-"""Low-rank terms of projections that share an input, for layers that are computed in chunks of rows (`chunked_layers`).
+"""Low-rank terms of projections that share an input, whose rows may come in chunks (`chunked_layers`).
 
     y_i += s_i (x A_iᵀ) B_iᵀ        A: (r, in), B: (out, r)
 
 The first products of all projections are one: x [A_1; A_2; ...]ᵀ. So are their gradients. Base weights are frozen, and get none.
+Products are in the dtype of the base weights, gradients in that of the adapters.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class LowRank:
                 self.tensors += [first, second]
             self._ranks.append(rank)
             self._scales.append(scale)
-            firsts.append(first.detach())
-            self._seconds.append(second.detach())
+            firsts.append(first.detach().to(weight.dtype))
+            self._seconds.append(second.detach().to(weight.dtype))
         self._first = torch.cat(firsts)
         self._low = self._first.new_empty(count if self.tensors else 0, len(self._first))
         """(N, R): x Aᵀ of all adapters, kept for the gradient."""
@@ -100,6 +101,10 @@ class LowRank:
             return []
         firsts = self._to_first.split_with_sizes(self._ranks)
         adapters = zip(firsts, self._to_seconds, self._scales, strict=True)
-        return [
+        gradients = [
             gradient for first, second, scale in adapters if scale for gradient in (first, second)
+        ]
+        return [
+            gradient.to(tensor.dtype)
+            for gradient, tensor in zip(gradients, self.tensors, strict=True)
         ]

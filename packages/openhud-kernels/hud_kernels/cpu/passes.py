@@ -71,10 +71,10 @@ class CpuLayers(PackedLayers):
         packing: AnyPacking,
         rows: Tensor | None,
     ) -> Tensor:
-        if not self._in_chunks(layer, x):
-            if x.dtype in KINDS and _is_plain(layer):
-                return training_layers.compute(layer, x, cos, sin, packing, rows)
+        if x.dtype not in KINDS or not _is_plain(layer):
             return super().compute(layer, x, cos, sin, packing, rows)
+        if not self._small or not by_one_core(x):
+            return training_layers.compute(layer, x, cos, sin, packing, rows)
         q, k, v = _projected(layer.self_attn, x, layer.input_layernorm, cos, sin)
         norm, mlp, x = layer.post_attention_layernorm, layer.mlp, chosen(rows, x)
         inputs = ([layer.self_attn.o_proj], [mlp.gate_proj, mlp.up_proj], [mlp.down_proj])
@@ -89,10 +89,6 @@ class CpuLayers(PackedLayers):
             *(tensor for group in terms for tensor in group.tensors),
         )
         return output
-
-    def _in_chunks(self, layer: Layer, x: Tensor) -> bool:
-        """Return whether a layer is faster in chunks."""
-        return self._small and by_one_core(x) and _is_plain(layer)
 
 
 def _is_plain(layer: Layer) -> bool:

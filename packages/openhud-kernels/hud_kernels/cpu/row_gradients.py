@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from hud_kernels.cpu.kernels import LOG2_E, compiled, f32, inverse_length, power_of_two
-from hud_kernels.cpu.layer_kernels import gate_row
 from hud_kernels.cpu.row_numbers import KINDS, number, put, rounded
 from hud_kernels.cpu.team import Work, at, at_floats, carray, claim, number_at, work
 
@@ -45,19 +44,6 @@ def norm_gradient(call: Any) -> None:
             if trained:
                 for place in range(size):
                     summed[unit, place] += number(g[row, place]) * wide[place] * factor
-
-
-def gate(call: Any) -> None:
-    """Write silu(g) u of g and u (N, M) into `out` (N, M). Numbers: out, g, u, N, M."""
-    rows, size = number_at(call, 4), number_at(call, 5)
-    out, gates = carray(at(call, 1), (rows, size)), carray(at(call, 2), (rows, size))
-    ups = carray(at(call, 3), (rows, size))
-    while True:
-        first = claim(call) * ROWS
-        if first >= rows:
-            break
-        for row in range(first, min(first + ROWS, rows)):
-            gate_row(gates[row], ups[row], out[row])
 
 
 def gate_gradient(call: Any) -> None:
@@ -99,7 +85,6 @@ class RowGradients(NamedTuple):
     """The work of rows of one type; see the functions of these names."""
 
     norm_gradient: Work
-    gate: Work
     gate_gradient: Work
     rotate: Work
 
@@ -107,7 +92,7 @@ class RowGradients(NamedTuple):
 @cache
 def gradients_for(dtype: torch.dtype) -> RowGradients:
     """Return the kernels of a dtype of `KINDS`."""
-    functions = norm_gradient, gate, gate_gradient, rotate
+    functions = norm_gradient, gate_gradient, rotate
     return RowGradients(*(work(function, KINDS[dtype]) for function in functions))
 
 

@@ -15,13 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from hud.engine.lora import LoraLinear
 from hud.engine.models.attention import AnyPacking, chosen
 from hud.engine.models.reference_decoder import Layer, RMSNorm
 from hud_kernels.cpu.fused_layers import ELEMENTS, epsilon_of
 from hud_kernels.cpu.layer_kernels import kernels_for
+from hud_kernels.cpu.low_rank import LowRank, weight_of
 from hud_kernels.cpu.row_gradients import ROWS, gradients_for
 from hud_kernels.cpu.team import run
+
+ALL = slice(None)
 
 
 def compute(
@@ -54,20 +56,10 @@ def normed(x: Tensor, norm: RMSNorm) -> Tensor:
 
 def projected(x: Tensor, projections: Sequence[nn.Module]) -> list[Tensor]:
     """Return the outputs (N, out_i) of projections, each with an adapter or without, of one input x (N, in)."""
-    inputs: list[Tensor | None] = []
-    scales = []
-    for projection in projections:
-        adapter = projection if isinstance(projection, LoraLinear) else None
-        layer = projection if adapter is None else adapter.base
-        assert isinstance(layer, nn.Linear)
-        inputs += [layer.weight, layer.bias]
-        if adapter is not None and adapter.enabled:
-            inputs += [adapter.lora_A, adapter.lora_B]
-            scales.append(adapter.scale)
-        else:
-            inputs += [None, None]
-            scales.append(0.0)
-    return list(Projections.apply(x, scales, *inputs))  # type: ignore[no-untyped-call]
+    terms = LowRank(projections, len(x))
+    layers = [(weight_of(projection), projection.bias) for projection in projections]
+    tensors = *(tensor for layer in layers for tensor in layer), *terms.tensors
+    return list(Projections.apply(x, terms, len(layers), *tensors))  # type: ignore[no-untyped-call]
 
 
 class Norm(torch.autograd.Function):
@@ -107,7 +99,7 @@ class Gate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Tensor, ups: Tensor) -> Tensor:
         out = torch.empty_like(gates)
-        run(gradients_for(out.dtype).gate, _threads(out), out, gates, ups, *out.shape)
+        run(kernels_for(out.dtype).gate, _threads(out), out, gates, ups, *out.shape, out.shape[1])
         ctx.save_for_backward(gates, ups)
         return out
 
@@ -144,67 +136,36 @@ class Rotation(torch.autograd.Function):
 
 
 class Projections(torch.autograd.Function):
-    """y_i = x W_iᵀ + b_i + s_i (x A_iᵀ) B_iᵀ of one x (N, in), as one function.
+    """y_i = x W_iᵀ + b_i, and the low-rank `terms`, of one x (N, in), as one function.
 
-    `tensors` are W_i (out_i, in), b_i (out_i,) or None, A_i (r, in) and B_i (out_i, r), or None and None, of each. Adapters are
-    multiplied in the dtype of x.
+    `tensors` are W_i (out_i, in) and b_i (out_i,) or None of each of `count` layers, then those of `terms`.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, scales: list[float], *tensors: Tensor | None
+        ctx: Any, x: Tensor, terms: LowRank, count: int, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        layers = [tensors[start : start + 4] for start in range(0, len(tensors), 4)]
-        firsts = [first.to(x.dtype) for _, _, first, _ in layers if first is not None]
-        first = torch.cat(firsts) if firsts else x.new_empty(0, x.shape[1])
-        low = torch.mm(x, first.T) if firsts else x.new_empty(len(x), 0)
-        outs, seconds, column = [], [], 0
-        for (weight, bias, _, second), scale in zip(layers, scales, strict=True):
-            assert weight is not None
-            out = F.linear(x, weight, bias)
-            if second is not None:
-                seconds.append(second.to(x.dtype) * scale)
-                out.addmm_(low[:, column : column + second.shape[1]], seconds[-1].T)
-                column += second.shape[1]
-            outs.append(out)
-        weights = [layer[0] for layer in layers]
-        ctx.save_for_backward(x, first, low, *seconds, *weights)
-        ctx.scales = scales
-        ctx.adapters = next((layer[2].dtype for layer in layers if layer[2] is not None), None)
-        ctx.ranks = [0 if layer[3] is None else layer[3].shape[1] for layer in layers]
-        return tuple(outs)
+        weights, biases = tensors[: 2 * count : 2], tensors[1 : 2 * count : 2]
+        outs = tuple(map(F.linear, [x] * count, weights, biases))
+        terms.add(ALL, x, outs)
+        ctx.save_for_backward(x, *weights)
+        ctx.terms = terms
+        return outs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gs: Tensor) -> tuple[Any, ...]:
-        x, first, low, *rest = ctx.saved_tensors
-        adapted = sum(rank > 0 for rank in ctx.ranks)
-        seconds, weights = iter(rest[:adapted]), rest[adapted:]
+        x, *weights = ctx.saved_tensors
         needed = ctx.needs_input_grad
         to_x = gs[0].mm(weights[0]) if needed[0] else None
-        to_low, column = torch.empty_like(low), 0
-        to_tensors: list[Tensor | None] = []
-        for index, (g, weight, rank) in enumerate(zip(gs, weights, ctx.ranks, strict=True)):
+        to_layers: list[Tensor | None] = []
+        for index, (g, weight) in enumerate(zip(gs, weights, strict=True)):
             if to_x is not None and index:
                 to_x.addmm_(g, weight)
-            of_weight, of_bias = needed[2 + 4 * index : 4 + 4 * index]
-            to_tensors += [g.T.mm(x) if of_weight else None, g.sum(0) if of_bias else None]
-            to_second = None
-            if rank:
-                columns = slice(column, column + rank)
-                to_low[:, columns] = g.mm(next(seconds))
-                to_second = g.T.mm(low[:, columns]).to(ctx.adapters).mul_(ctx.scales[index])
-                column += rank
-            to_tensors += [None, to_second]
-        if adapted:
-            if to_x is not None:
-                to_x.addmm_(to_low, first)
-            ranks = [rank for rank in ctx.ranks if rank]
-            to_firsts = iter(to_low.T.mm(x).to(ctx.adapters).split_with_sizes(ranks))
-            for index, rank in enumerate(ctx.ranks):
-                if rank:
-                    to_tensors[4 * index + 2] = next(to_firsts)
-        return to_x, None, *to_tensors
+            of_weight, of_bias = needed[3 + 2 * index : 5 + 2 * index]
+            to_layers += [g.T.mm(x) if of_weight else None, g.sum(0) if of_bias else None]
+        ctx.terms.collect(ctx.terms.pull(ALL, gs, to_x), x)
+        return to_x, None, None, *to_layers, *ctx.terms.gradients
 
 
 def _threads(x: Tensor) -> int:

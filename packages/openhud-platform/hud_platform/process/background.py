@@ -59,9 +59,8 @@ class Background:
             try:
                 await work()
                 return
-            except (
-                StoreError
-            ) as error:  # Of the operator's disk or database, where a trace shows nothing.
+            except StoreError as error:
+                # Of the operator's disk or database, where a traceback shows nothing.
                 _log.error("Background work failed and is restarted: %s", error)
             except Exception:
                 _log.exception("Background work failed and is restarted.")

@@ -1,7 +1,7 @@
 """Requests of Tinker's API over HTTP: numbered, joined when repeated, polled, and released with their session."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 
 import httpx
 import numpy as np
@@ -336,61 +336,64 @@ async def test_sampling_waits_where_the_engine_is_full_and_counts_as_usage(api, 
     )
 
 
-async def test_samples_without_max_tokens_stay_within_the_limit_of_the_key(tmp_path):
+@asynccontextmanager
+async def limited(tmp_path, tokens_per_minute):
+    """An application, and its API with a key of so many tokens a minute."""
     app = create_app(PlatformConfig(tmp_path, keys=True))
     parts = app.state.parts
     parts.registry.of(LOCAL_TEAM).create("m", TEXTS, sizes=SIZES)
-    secret = parts.keys.mint("k", LOCAL_TEAM, tokens_per_minute=20)[1]
+    secret = parts.keys.mint("k", LOCAL_TEAM, tokens_per_minute=tokens_per_minute)[1]
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://hud") as http:
         http.headers["authorization"] = f"Bearer {secret}"
-        api = Api(http)
-        prompt = {"chunks": [{"type": "encoded_text", "tokens": [7, 8, 9]}]}
-        body = {"base_model": "m", "num_samples": 2, "prompt": prompt}
-        body["sampling_params"] = {"stop": []}
-        await api.result(await api.post("asample", body))
-    parts.gateway.ledger.flush()
-    (row,) = parts.store.rows(sa.select(tables.requests))
-    assert (row.prompt_tokens, row.completion_tokens) == (6, 14)
+        yield parts, Api(http)
     await asyncio.to_thread(parts.close)
+
+
+def endless(samples):
+    """A request to sample without a limit of tokens."""
+    prompt = {"chunks": [{"type": "encoded_text", "tokens": [7, 8, 9]}]}
+    body = {"base_model": "m", "num_samples": samples, "prompt": prompt}
+    return {**body, "sampling_params": {"stop": []}}
+
+
+def counted(parts):
+    """The ledger's requests, the oldest first."""
+    parts.gateway.ledger.flush()
+    return parts.store.rows(sa.select(tables.requests).order_by("created_at"))
+
+
+async def test_samples_without_max_tokens_stay_within_the_limit_of_the_key(tmp_path):
+    async with limited(tmp_path, 20) as (parts, api):
+        await api.result(await api.post("asample", endless(2)))
+        (row,) = counted(parts)
+    assert (row.prompt_tokens, row.completion_tokens) == (6, 14)
 
 
 async def test_a_cancelled_sample_gives_back_the_tokens_that_were_not_sampled(
     tmp_path, monkeypatch
 ):
-    app = create_app(PlatformConfig(tmp_path, keys=True))
-    parts = app.state.parts
-    parts.registry.of(LOCAL_TEAM).create("m", TEXTS, sizes=SIZES)
-    secret = parts.keys.mint("k", LOCAL_TEAM, tokens_per_minute=40)[1]
-    stream, sampled = parts.engine.stream, asyncio.Event()
+    async with limited(tmp_path, 40) as (parts, api):
+        stream, sampled = parts.engine.stream, asyncio.Event()
 
-    async def hanging(model, checkpoint, request):
-        async with aclosing(stream(model, checkpoint, request)) as items:
-            yield await anext(items)
-            sampled.set()
-            await asyncio.sleep(60)
+        async def hanging(model, checkpoint, request):
+            async with aclosing(stream(model, checkpoint, request)) as items:
+                yield await anext(items)
+                sampled.set()
+                await asyncio.sleep(60)
 
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://hud") as http:
-        http.headers["authorization"] = f"Bearer {secret}"
-        api = Api(http)
-        prompt = {"chunks": [{"type": "encoded_text", "tokens": [7, 8, 9]}]}
-        body = {"base_model": "m", "num_samples": 1, "prompt": prompt}
-        body["sampling_params"] = {"stop": []}
         monkeypatch.setattr(parts.engine, "stream", hanging)
-        begun = await api.post("asample", body)
+        begun = await api.post("asample", endless(1))
         await asyncio.wait_for(sampled.wait(), 10)
-        await api.post("asample", body, 429)
+        await api.post("asample", endless(1), 429)
         await api.post("cancel_future", {"request_id": begun["request_id"]}, 204)
         assert "cancelled" in (await api.result(begun))["error"]
         monkeypatch.setattr(parts.engine, "stream", stream)
-        await api.result(await api.post("asample", body))
-    parts.gateway.ledger.flush()
-    first, second = parts.store.rows(sa.select(tables.requests).order_by("created_at"))
+        await api.result(await api.post("asample", endless(1)))
+        first, second = counted(parts)
     assert (first.status, first.prompt_tokens, second.status) == (499, 3, 200)
     assert 1 <= first.completion_tokens <= 10
     assert second.completion_tokens == 40 - 3 - first.completion_tokens - 3
-    await asyncio.to_thread(parts.close)
 
 
 async def test_a_model_from_the_hub_is_named_by_its_hub_id(api):

@@ -6,7 +6,6 @@ may have several names; a name that no save gave is one of the checkpoint tree (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -109,7 +108,7 @@ def page_of_run(
     registry: Registry, model: ModelRecord, limit: int, offset: int
 ) -> tuple[list[Save], int]:
     """Return a page of a model's saves, newest first, without expired ones, and their number."""
-    return _page(registry, limit, offset, where=(_of(model), _unexpired()))
+    return _page(registry, limit, offset, _of(model), _unexpired())
 
 
 def newest_of(registry: Registry, model: ModelRecord, kind: str) -> Save | None:
@@ -123,7 +122,7 @@ def page_of_team(registry: Registry, limit: int, offset: int) -> tuple[list[Save
     models = tables.models
     of_team = sa.select(models.c.id).where(models.c.team_id == registry.team)
     own = () if registry.team is None else (_NODES.c.model_id.in_(of_team),)
-    return _page(registry, limit, offset, where=(*own, _unexpired()))
+    return _page(registry, limit, offset, *own, _unexpired())
 
 
 def add(
@@ -176,7 +175,7 @@ def remove(registry: Registry, save: Save) -> None:
 
 def remove_expired(registry: Registry, model: ModelRecord) -> None:
     """Remove the saves of a model whose time to live has ended."""
-    expired, _ = _page(registry, None, 0, where=(_of(model), sa.not_(_unexpired())))
+    expired, _ = _page(registry, None, 0, _of(model), sa.not_(_unexpired()))
     for save in expired:
         remove(registry, save)
 
@@ -201,16 +200,12 @@ def _unexpired() -> sa.ColumnElement[bool]:
 
 
 def _first(registry: Registry, *where: sa.ColumnElement[bool]) -> Save | None:
-    saves, _ = _page(registry, 1, 0, where=where)
+    saves, _ = _page(registry, 1, 0, *where)
     return saves[0] if saves else None
 
 
 def _page(
-    registry: Registry,
-    limit: int | None,
-    offset: int,
-    *,
-    where: Sequence[sa.ColumnElement[bool]],
+    registry: Registry, limit: int | None, offset: int, *where: sa.ColumnElement[bool]
 ) -> tuple[list[Save], int]:
     """Return a page of the saves that meet conditions, newest first, and their number. Of a checkpoint's metrics, only its names are read."""
     columns = [column for column in _NODES.c if column.name != "metrics"]
