@@ -112,14 +112,20 @@ async def test_what_runs_on_in_the_background_holds_nothing_up(bash):
 
 @pytest.mark.parametrize("words", ["echo other", "printf other"])
 async def test_output_of_the_background_around_a_commands_end_spoils_nothing(bash, words):
-    """The end was read to the last byte received: a number with other output behind it ended the agent's program."""
-    started = f"(while :; do {words}; done) & sleep 0.3; (exit 3)"
-    text, failed = await bash(command=started, timeout=60)
-    assert "[exit status 3]" in text
-    assert not failed
+    """The end was read to the last byte received; its line was two writes, and lost with other output between them."""
+    for command in [f"(while :; do {words}; done) & sleep 0.3; (exit 3)", *20 * ["(exit 3)"]]:
+        text, failed = await bash(command=command, timeout=60)
+        assert "[exit status 3]" in text
+        assert not failed
     text, failed = await bash(command="kill %1; wait; echo back", timeout=60)
     assert "back" in text
     assert (await bash(command="echo fine", timeout=60))[0] == "fine"
+
+
+async def test_a_shell_that_shows_its_commands_still_ends_them(bash):
+    await bash(command="set -xv", timeout=5)
+    assert "[exit status 3]" in (await bash(command="(exit 3)", timeout=5))[0]
+    assert "fine" in (await bash(command="set +xv; echo fine", timeout=5))[0]
 
 
 async def test_long_output_loses_its_middle(bash):

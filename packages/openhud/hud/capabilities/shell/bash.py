@@ -40,11 +40,10 @@ class Shell:
     async def run(self, command: str, timeout: float | None) -> Outcome:
         """Run one command; after `timeout` seconds it is killed together with the shell."""
         mark = secrets.token_hex(16)
+        # One line, so one write that output of the background cannot part; its halves lie apart where `set -x` shows them.
         # The command is one argument, even with unbalanced quotes, and does not read the following lines as input.
         first, self._first = self._first, ""
-        script = (
-            f"{first}eval {shlex.quote(command)} </dev/null 2>&1\nprintf '\\n%s %d\\n' {mark} $?\n"
-        )
+        script = f"{first}eval {shlex.quote(command)} </dev/null 2>&1\nprintf '%s%s %d\\n' {mark[:16]} {mark[16:]} $?\n"
         output = _Output(mark.encode())
         try:
             async with asyncio.timeout(timeout):
@@ -86,7 +85,7 @@ class _Output:
     """A command's output up to its end marker; of a long one, the beginning and the end."""
 
     def __init__(self, mark: bytes) -> None:
-        self._mark = re.compile(b"\n" + mark + b" ([0-9]{1,3})\n")
+        self._mark = re.compile(mark + b" ([0-9]{1,3})\n")
         self._first = bytearray()
         self._last = bytearray()
         self._left_out = 0
