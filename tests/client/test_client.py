@@ -79,6 +79,21 @@ async def test_a_server_that_says_when_is_come_back_to_for_two_minutes(served, m
     assert len(requests) == 1
 
 
+async def test_a_wait_of_more_than_five_seconds_says_for_what(served, caplog):
+    away = httpx.Response(503, headers={"retry-after": "2"}, json={"detail": "It is starting."})
+    client, _, _ = served(*[away] * 2, OK)
+    await client.get("/v2/jobs")
+    assert caplog.messages == []
+    client, _, _ = served(*[away] * 10, OK)
+    await client.get("/v2/jobs")
+    said = "http://platform answers 503: It is starting. It is asked again in 2 s."
+    assert caplog.messages == [said, said]
+    caplog.clear()
+    client, _, _ = served(*[httpx.ConnectError("refused")] * 2, OK)
+    await client.get("/v2/jobs")
+    assert caplog.messages == ["http://platform did not answer: refused. It is asked again in 4 s."]
+
+
 async def test_posts_are_not_repeated_unless_that_is_harmless(served):
     client, requests, _ = served(httpx.Response(503))
     with pytest.raises(PlatformError):

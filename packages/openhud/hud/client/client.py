@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -36,6 +37,8 @@ PATIENCE_SECONDS = 120.0
 """Longest total time of retries with `Retry-After`, in seconds."""
 LONGEST_WAIT_SECONDS = 30.0
 """Longest accepted `Retry-After`, in seconds."""
+REPORT_SECONDS = 5.0
+"""A request that waits longer than this between its attempts is reported, and again whenever its wait has tripled."""
 TIMEOUT_SECONDS = 600.0
 _KINDS: dict[int, type[HudError]] = {
     400: UsageError,
@@ -43,6 +46,7 @@ _KINDS: dict[int, type[HudError]] = {
     409: ConflictError,
     422: UsageError,
 }
+_log = logging.getLogger("hud.client")
 
 
 class Client:
@@ -166,6 +170,8 @@ class Client:
         content = body if isinstance(body, bytes | None) else exact_json.dumps(body, default=str)
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         patience = time.monotonic() + PATIENCE_SECONDS
+        where = self.api_url or "The platform of this process"
+        waited, report_after = 0.0, REPORT_SECONDS
         for attempt in itertools.count(1):
             wait: float | None = None
             alone = not retry or self.api_url is None
@@ -178,11 +184,9 @@ class Client:
                     headers={"content-type": kind, **(headers or {})},
                 )
             except httpx.TransportError as error:
+                reason = f"did not answer: {error or type(error).__name__}."
                 if alone or attempt >= ATTEMPTS or isinstance(error, httpx.TimeoutException):
-                    where = self.api_url or "the platform of this process"
-                    raise PlatformError(
-                        f"{where} did not answer: {error or type(error).__name__}.", 503
-                    ) from error
+                    raise PlatformError(f"{where} {reason}", 503) from error
             else:
                 wait = _retry_after(answer)
                 last = attempt >= ATTEMPTS if wait is None else time.monotonic() > patience
@@ -190,7 +194,13 @@ class Client:
                 restarting = retry and answer.status_code == 503 and wait is not None
                 if answer.status_code not in RETRIED or last or (alone and not restarting):
                     return _content(answer)
-            await asyncio.sleep(PAUSES.seconds(attempt) if wait is None else wait)
+                reason = f"answers {answer.status_code}: {_detail(answer)}"
+            pause = PAUSES.seconds(attempt) if wait is None else wait
+            waited += pause
+            if waited > report_after:
+                _log.warning("%s %s It is asked again in %.0f s.", where, reason, pause)
+                report_after = 3 * waited
+            await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
     def _pool(self) -> httpx.AsyncClient:
@@ -217,15 +227,20 @@ def _content(answer: httpx.Response) -> Any:
     """Return the response's JSON, or raise its error."""
     if answer.is_success:
         return exact_json.loads(answer.content) if answer.content else {}
-    try:
-        detail = exact_json.loads(answer.content)["detail"]
-    except (exact_json.JSONDecodeError, KeyError, TypeError):
-        detail = answer.text[:500] or f"status {answer.status_code}"
-    message = detail if isinstance(detail, str) else exact_json.dumps(detail).decode()
+    message = _detail(answer)
     for kind in (StoreError, DeviceMemoryError):
         if answer.headers.get("x-hud-error") == kind.__name__:
             raise kind(message)
     raise refusal(answer.status_code, message)
+
+
+def _detail(answer: httpx.Response) -> str:
+    """Return the reason of a response that is no success."""
+    try:
+        detail = exact_json.loads(answer.content)["detail"]
+    except (exact_json.JSONDecodeError, KeyError, TypeError):
+        detail = answer.text[:500] or f"status {answer.status_code}"
+    return detail if isinstance(detail, str) else exact_json.dumps(detail).decode()
 
 
 def refusal(status: int, message: str) -> HudError:
