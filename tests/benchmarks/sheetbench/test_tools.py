@@ -220,6 +220,29 @@ def test_a_number_that_no_spreadsheet_holds_is_refused(run, number):
     run.write_cells(sheet="Data", start="A9", rows=[[9.9e307]])
 
 
+def test_formulas_of_any_length_take_no_time(run):
+    """One copy of a long formula kept every run of the process waiting for minutes."""
+    with pytest.raises(UsageError, match="A formula has at most 8,192 characters"):
+        run.write_cells(sheet="Data", start="A9", rows=[["=" + "+".join(["B1"] * 3_000)]])
+    with pytest.raises(UsageError, match="formulas of at most 1,000,000 characters"):
+        run.write_cells(sheet="Data", start="A9", rows=[["=" + "+".join(["B1"] * 2_000)]] * 200)
+    run.book.workbook["Data"]["A9"].value = "=" + "+".join(["B1"] * 2_000)
+    before = state(run.book.workbook)
+    with pytest.raises(UsageError, match="formulas of at most 1,000,000 characters"):
+        run.copy_range(sheet="Data", range="A9", to="A10:A209")
+    assert state(run.book.workbook) == before
+    assert run.book.workbook["Data"].calculate_dimension() == "A1:C9"
+
+
+def test_a_workbook_has_a_size(run):
+    run.write_cells(sheet="Data", start="A9", rows=[["x" * 30_000]])
+    with pytest.raises(UsageError, match="at most 20,000,000 characters"):
+        run.copy_range(sheet="Data", range="A9", to="A10:A1009")
+    run.copy_range(sheet="Data", range="A9", to="A10:A609")
+    with pytest.raises(UsageError, match="at most 20,000,000 characters"):
+        run.write_cells(sheet="Data", start="B9", rows=[["y" * 30_000]] * 80)
+
+
 @pytest.mark.slow
 @with_office
 def test_values_without_end_are_an_error_of_the_workbook(run):

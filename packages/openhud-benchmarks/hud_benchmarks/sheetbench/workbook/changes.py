@@ -20,6 +20,10 @@ from hud_benchmarks.sheetbench.workbook.formulas import check, formulas_in, move
 
 MOST_WRITTEN = 10_000
 """Cells that one call writes."""
+MOST_FORMULA_CHARACTERS = 1_000_000
+"""Characters of the formulas that one call writes: reading them takes a second for 250,000."""
+MOST_CHARACTERS = 20_000_000
+"""Characters of a workbook's texts and formulas: calculations and grades read them all."""
 _FORBIDDEN = set("[]:*?/\\")
 
 
@@ -37,6 +41,8 @@ def write(book: Book, sheet: Worksheet, start: str, rows: Sequence[Sequence[Cont
         raise UsageError(f"The rows are {area}, not {first}; give the first cell alone.")
     Area.parsed(str(area))
     _check_writable(book, sheet, area)
+    texts = [content for row in rows for content in row if isinstance(content, str)]
+    _check_length(book, sum(map(len, texts)), sum(map(len, filter(is_formula, texts))))
     contents = [[_checked(content) for content in row] for row in rows]
     for down, row in enumerate(contents):
         for right, content in enumerate(row):
@@ -67,6 +73,10 @@ def copy(book: Book, source: Worksheet, origin: str, target: Worksheet, to: str)
         for place in taken.places()
         for cell in [source.cell(*place)]
     }
+    copies = -(-area.size // taken.size)
+    texts = [(len(value), kind) for value, kind, _ in contents.values() if isinstance(value, str)]
+    formulas = sum(length for length, kind in texts if kind == "f")
+    _check_length(book, copies * sum(length for length, _ in texts), copies * formulas)
     for row, column in area.places():
         place = taken.top + (row - area.top) % height, taken.left + (column - area.left) % width
         value, kind, number_format = contents[place]
@@ -179,6 +189,24 @@ def check_room(book: Book, sheet: Worksheet, area: Area) -> None:
     if others + rows * columns > MOST_CELLS:
         raise UsageError(
             f"{area} is too far out: sheets may be used up to {MOST_CELLS:,} cells here, counted from A1."
+        )
+
+
+def _check_length(book: Book, characters: int, of_formulas: int) -> None:
+    """Raise `UsageError` where a call would write too many characters of formulas, or a workbook have too many of any text."""
+    if of_formulas > MOST_FORMULA_CHARACTERS:
+        raise UsageError(
+            f"One call writes formulas of at most {MOST_FORMULA_CHARACTERS:,} characters together."
+        )
+    present = sum(
+        len(cell.value)
+        for sheet in book.workbook.worksheets
+        for cell in sheet._cells.values()
+        if isinstance(cell.value, str)
+    )
+    if present + characters > MOST_CHARACTERS:
+        raise UsageError(
+            f"A workbook has texts and formulas of at most {MOST_CHARACTERS:,} characters here."
         )
 
 

@@ -10,6 +10,8 @@ from openpyxl.worksheet.worksheet import Worksheet
 
 from hud.errors import UsageError
 
+LONGEST_FORMULA = 8_192
+"""Characters of a formula, as in Excel."""
 REFUSED = ("WEBSERVICE", "FILTERXML", "DDE", "RTD", "CALL", "REGISTER.ID", "INFO", "STYLE", "MACRO")
 """Functions that reach out of the workbook."""
 UNKNOWN = [
@@ -82,7 +84,9 @@ _NAMED = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _LATER))})\(", re.IGN
 
 
 def check(formula: str) -> None:
-    """Raise `UsageError` for a formula that cannot be read, or reaches out of its workbook."""
+    """Raise `UsageError` for a formula that is too long, cannot be read, or reaches out of its workbook."""
+    if len(formula) > LONGEST_FORMULA:
+        raise UsageError(f"A formula has at most {LONGEST_FORMULA:,} characters.")
     try:
         tokens = Tokenizer(formula).items
     except Exception as error:
