@@ -185,6 +185,33 @@ async def test_an_idempotency_key_belongs_to_one_request(home, platform):
     assert again == step
 
 
+@pytest.mark.parametrize("unsaved", [{}, {"save": False, "recoverable": True}])
+async def test_a_process_killed_after_a_step_leaves_its_key_with_its_request(
+    home, platform, unsaved
+):
+    await make()
+    trainer, body = TrainingClient("m"), {"idempotency_key": "k", **unsaved}
+    await trainer.forward_backward(await sampled([0.0, 1.0]))
+    await trainer.optim_step(learning_rate=1e-2, **body)
+    model = platform.registry.model("m")
+    session = platform.sessions._open[model.id]
+    session.closed = True  # As after kill -9: nothing was saved later.
+    platform.registry.leases.release(model.id, [])
+    del platform.sessions._open[model.id]
+    with pytest.raises(ConflictError, match="'k' was sent before"):
+        await trainer.optim_step(learning_rate=1e-3, **body)
+    assert (await trainer.optim_step(learning_rate=1e-2, **body)).step == 1
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256])
+async def test_an_idempotency_key_has_one_to_255_characters(home, key):
+    """An empty one made every step after the first return the first one's answer."""
+    await make()
+    body = {"learning_rate": 1e-3, "idempotency_key": key}
+    with pytest.raises(UsageError, match="idempotency_key"):
+        await connect().post("/v1/models/m/train/optim-step", body)
+
+
 async def test_splitting_a_batch_changes_nothing(home, platform):
     await make()
     batch = await sampled([0.0, 1.0, 0.25, 0.5])

@@ -351,14 +351,14 @@ class Session:
                 self.pending.forget()
             answer: OptimStepResult = earlier
             return answer
-        answer = self.take_step(body, client)
-        if answer.state_path:
-            self.registry.tree.annotate(answer.checkpoint_id, {REQUEST: digest})
+        answer = self.take_step(body, client, digest)
         self._responses.add(digest, answer, client, "step", key)
         return answer
 
-    def take_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
-        """Apply the client's gradient. Raises `ConflictError` if there is none."""
+    def take_step(
+        self, body: OptimStepRequest, client: Contributor, request: str | None = None
+    ) -> OptimStepResult:
+        """Apply the client's gradient. Raises `ConflictError` if there is none. `request`: digest of a request with a key."""
         self._refuse_strangers(client)
         self.pending.notify(client)
         if self.pending.client not in (None, client):
@@ -379,7 +379,7 @@ class Session:
         # Before the step, so that a crash after it leaves no trained prompt unrecorded.
         record_prompts(self.store, self.model_id, self.pending.prompts)
         try:
-            made = self.trained.apply(body, self.pending.total)
+            made = self.trained.apply(body, self.pending.total, request)
         except BaseException:
             self._forget_requests()
             self.pending.moved()

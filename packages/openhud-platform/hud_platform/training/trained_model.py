@@ -32,7 +32,7 @@ from hud_platform.models.checkpoint_files import (
     read_manifest,
     write_checkpoint,
 )
-from hud_platform.models.checkpoint_tree import node_name
+from hud_platform.models.checkpoint_tree import REQUEST, node_name
 from hud_platform.models.records import CheckpointRecord, ModelRecord
 from hud_platform.models.weight_sources import place_companions
 from hud_platform.training.gradient_accumulation import Accumulated
@@ -50,6 +50,8 @@ class _Unsaved:
     count: int
     body: OptimStepRequest
     measured: dict[str, float]
+    request: str | None
+    """Digest of the last step's request."""
 
 
 class TrainedModel:
@@ -106,8 +108,10 @@ class TrainedModel:
             self.broken = True
             raise
 
-    def apply(self, body: OptimStepRequest, total: Accumulated) -> CheckpointRecord | None:
-        """Take one step and return its checkpoint; None if `body` has `save=False`.
+    def apply(
+        self, body: OptimStepRequest, total: Accumulated, request: str | None = None
+    ) -> CheckpointRecord | None:
+        """Take one step and return its checkpoint; None if `body` has `save=False`. `request`: digest of a request with a key.
         A failed step restores the head's state, or sets `broken` if that fails as well.
         """
         head, step = self.head, self.step + 1
@@ -120,21 +124,25 @@ class TrainedModel:
             # Sampling continues while the files are written.
             with self._restoring(head):
                 made = (
-                    self._save(identifier, head, body, measured, total, step) if body.save else None
+                    self._save(identifier, head, body, measured, total, step, request)
+                    if body.save
+                    else None
                 )
         else:
             with self._changing(head):
                 measured = self._optimize(body)
                 made = (
-                    self._save(identifier, head, body, measured, total, step) if body.save else None
+                    self._save(identifier, head, body, measured, total, step, request)
+                    if body.save
+                    else None
                 )
                 self.serving.policy.checkpoint = identifier
         if made is None:
             count = 1 + (self._unsaved.count if self._unsaved else 0)
-            self._saved, self._unsaved = head, _Unsaved(count, body, measured)
+            self._saved, self._unsaved = head, _Unsaved(count, body, measured, request)
             if body.recoverable:
                 with self._restoring(head):
-                    self._write_unsaved(identifier, body, measured, total)
+                    self._write_unsaved(identifier, body, measured, total, request)
         else:
             self._unsaved = None
         return made
@@ -149,7 +157,15 @@ class TrainedModel:
             return
         unsaved, head, identifier = self._unsaved, self.head, new_id()
         with self._changing(head):
-            self._save(identifier, head, unsaved.body, unsaved.measured, total, self.step)
+            self._save(
+                identifier,
+                head,
+                unsaved.body,
+                unsaved.measured,
+                total,
+                self.step,
+                unsaved.request,
+            )
             self.serving.policy.checkpoint = identifier
         self._unsaved = None
 
@@ -220,9 +236,10 @@ class TrainedModel:
         measured: dict[str, float],
         total: Accumulated,
         step: int,
+        request: str | None = None,
     ) -> CheckpointRecord:
         """Write a checkpoint with parent `head`, then record it and move the head. `body` None: without a step."""
-        node = self._node(identifier, head, body, measured, total, step)
+        node = self._node(identifier, head, body, measured, total, step, request)
         assert node.folder is not None
         write_checkpoint(node.folder, _manifest(node), partial(self._write, node.name))
         self.registry.tree.append(node, expected_head=head)
@@ -238,9 +255,10 @@ class TrainedModel:
         body: OptimStepRequest,
         measured: dict[str, float],
         total: Accumulated,
+        request: str | None,
     ) -> None:
         """Write the weights and the state of the steps since the last checkpoint, for a session after a crash."""
-        node = self._node(identifier, self._saved, body, measured, total, self.step)
+        node = self._node(identifier, self._saved, body, measured, total, self.step, request)
         self._on_disk.write(node, _manifest(node), partial(self._write, node.name))
 
     def _node(
@@ -251,6 +269,7 @@ class TrainedModel:
         measured: dict[str, float],
         total: Accumulated,
         step: int,
+        request: str | None,
     ) -> CheckpointRecord:
         """Return the node of a checkpoint with parent `head`, at its place in the tree."""
         measured_reward = body.measured_reward if body else None
@@ -268,6 +287,8 @@ class TrainedModel:
         }
         if key is not None:
             metrics["idempotency_key"] = key
+            if request is not None:
+                metrics[REQUEST] = request
         name = node_name(step, identifier)
         return CheckpointRecord(
             id=identifier,
@@ -348,7 +369,11 @@ def _manifest(node: CheckpointRecord) -> Manifest:
         parent_id=node.parent_id,
         step=node.step,
         idempotency_key=node.metrics.get("idempotency_key"),
-        metrics={name: value for name, value in node.metrics.items() if name != "idempotency_key"},
+        metrics={
+            name: value
+            for name, value in node.metrics.items()
+            if name not in ("idempotency_key", REQUEST)
+        },
     )
 
 

@@ -49,6 +49,10 @@ Failure = FailureKind | Literal["timeout"]
 """Kind of a run's failure; `timeout`: its time limit ended it."""
 
 
+IdempotencyKey = Annotated[str, Field(min_length=1, max_length=255)]
+"""Key of one request. It is stored with the checkpoint of a step, and listed with it."""
+
+
 class Strict(BaseModel):
     """Plain data that refuses unknown fields."""
 
@@ -182,7 +186,7 @@ class ForwardBackwardRequest(_Batch):
     """Text of each input that the teacher reads before its first turn, and the model does not."""
     num_substeps: int = Field(default=1, ge=1)
     """Minimum number of passes per batch. It limits memory and never changes the gradient."""
-    idempotency_key: str | None = None
+    idempotency_key: IdempotencyKey | None = None
     """Idempotency key: a repeated request returns the first one's answer."""
 
     @model_validator(mode="after")
@@ -241,7 +245,7 @@ class BackwardRequest(Request):
     forward_id: str
     weights: list[list[float]]
     metrics: dict[str, float] = Field(default_factory=dict)
-    idempotency_key: str | None = None
+    idempotency_key: IdempotencyKey | None = None
 
 
 class OptimStepRequest(Request):
@@ -266,7 +270,7 @@ class OptimStepRequest(Request):
     """Behaviour without an accumulated gradient. True: return the head, without paths; False: conflict."""
     measured_reward: float | None = Field(default=None, allow_inf_nan=False)
     """Mean reward over all measured runs of the step, if the batches contain only some; None: over the batches' runs."""
-    idempotency_key: str | None = None
+    idempotency_key: IdempotencyKey | None = None
 
 
 class OptimStepResult(Strict):
