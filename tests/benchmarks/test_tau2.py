@@ -123,6 +123,54 @@ def test_a_number_among_many_alike_is_a_guess(wanted, told):
     assert "a guess" in (at_desk.problem() or "")
 
 
+HONEST = [
+    ["You may bring 4 suitcases."],
+    ["4"],
+    ["The total number of suitcases is **4**."],
+    ["There are 2 passengers with 2 free bags each, so 4 checked bags in total."],
+    [
+        "Regular: 0 bags in basic economy, 1 bag in economy, 2 bags in business. Silver: 1, 2 or 3 bags.",
+        "Flight 7 on day 3 at gate 9 takes 6 hours with 1 stop for 2 passengers, 5 rows from 8. You may bring 4 bags.",
+        "It leaves in 7 hours from gate 9, and 8 seats are free. Is there more that I can do?",
+    ],
+]
+GUESSED = [
+    [" ".join(map(str, range(10)))],
+    ["You may bring 1, 2, 3, 4 or 5 suitcases."],
+    [f"You may bring {number} suitcases." for number in (4, 2, 5)],
+    ["4 dogs, 1 cat, 2 birds, 3 fish."],
+    ["Is it 1 bag? 2 bags? 3 suitcases? 4 pieces?"],
+    ["Flight 4 leaves at gate 4 in row 4 today."],
+]
+
+
+@pytest.mark.parametrize(
+    ("messages", "solved"), [(m, True) for m in HONEST] + [(m, False) for m in GUESSED]
+)
+def test_a_count_is_told_with_what_it_counts_and_in_the_end(messages, solved):
+    at_desk = service("airline", "3")
+    at_desk.messages.extend(messages)
+    assert (at_desk.problem() is None) is solved, at_desk.problem()
+
+
+@pytest.mark.parametrize("task", ["2", "3", "4"])
+@pytest.mark.parametrize(
+    ("told", "counts"),
+    [
+        ("There are 10 T-shirt options in the store.", True),
+        ("Of 12 variants, 10 are available right now.", True),
+        ("**10** different shirts are in stock; I returned 3 items for order 11, 12 and 13 days ago.", True),
+        ("It has 10 sizes.", False),
+        (" ".join(f"{number} options," for number in range(10, 30)), False),
+    ],
+)  # fmt: skip
+def test_options_are_counted_by_their_words(task, told, counts):
+    at_desk = service("retail", task)
+    at_desk.messages.append(told)
+    problem = at_desk.problem() or ""
+    assert ("'10'" not in problem) is counts, problem
+
+
 async def test_a_telecom_agent_repairs_the_phone_itself():
     from hud_benchmarks.tau2.environment import case
 

@@ -42,6 +42,19 @@ _ITEM = re.compile(r"(?m)^\s*[0-9]{1,2}[.)]\s")
 """Number of an item in a list."""
 _MOST_ALIKE, _MOST_OTHERS = {1: 5, 2: 20}, 200
 """Different numbers like a wanted one that a customer is told: integers by their digits, and others. More are a guess."""
+_COUNTED: dict[tuple[str, str], tuple[str, ...]] = {
+    ("airline", "3"): ("suitcase", "bag", "luggage", "piece", "item"),
+    **{
+        ("retail", task): ("option", "variant", "shirt", "availab", "stock")
+        for task in ("2", "3", "4")
+    },
+}
+"""Beginnings of the words for what a customer asks the number of, by domain and task."""
+_WORD = re.compile(r"[^\W\d_]+")
+_UNIT_WORDS = 4
+"""Words after a number among which its unit is."""
+_MOST_COUNTS = 3
+"""Different counts in the message that settles a question: two passengers with two bags each may bring four."""
 _STEM = 4
 """Letters from which on a word counts with other endings: camera, cameras."""
 
@@ -90,7 +103,12 @@ class Service:
     def problem(self) -> str | None:
         """Return what keeps the task from being solved; None where it is."""
         transcript = "\n".join(self.messages).lower().replace(",", "")
+        units = _COUNTED.get((self.domain, str(self.task["id"])))
         for text in self.to_be_said:
+            if units is not None:
+                if (miscounted := _miscounted(text, units, self.messages)) is not None:
+                    return miscounted
+                continue
             if not _is_told(text.lower(), transcript):
                 return f"The customer was not told {text!r}."
             if (guesses := _guesses(text, transcript)) is not None:
@@ -147,6 +165,38 @@ def _guesses(text: str, transcript: str) -> int | None:
     }
     most = _MOST_OTHERS if decimal else _MOST_ALIKE.get(digits, _MOST_OTHERS)
     return len(alike) if len(alike) > most else None
+
+
+def _miscounted(text: str, units: tuple[str, ...], messages: list[str]) -> str | None:
+    """Return why a count is not told, or a guess; None where the last message with such counts has it among few.
+
+    Numbers of other things than the units are no counts of them, and any number of them may be said.
+    """
+    counts = [said for message in messages if (said := _counts(message, len(text), units))]
+    if not counts or text not in counts[-1]:
+        return f"The customer was not told {text!r} in the end."
+    if len(counts[-1]) > _MOST_COUNTS:
+        return f"The customer was told {len(counts[-1])} numbers like {text!r}: they are a guess."
+    return None
+
+
+def _counts(message: str, digits: int, units: tuple[str, ...]) -> set[str]:
+    """Return the integers of so many digits in a message that count one of the units.
+
+    One stands before a unit, or before no word in a sentence that names a unit or a total, or has no words at all.
+    """
+    counts = set()
+    for sentence in re.split(r"[.!?](?:\s|$)|\n", _ITEM.sub("", message.lower())):
+        words = _WORD.findall(sentence)
+        about_units = not words or any(word.startswith((*units, "total")) for word in words)
+        for match in _ALONE.finditer(sentence):
+            following = re.match(r"[^,;:()0-9]*", sentence[match.end() :])
+            next_words = _WORD.findall(following[0]) if following else []
+            is_bare = not next_words or next_words[0] in ("or", "and")
+            counts_unit = any(word.startswith(units) for word in next_words[:_UNIT_WORDS])
+            if len(match[0]) == digits and (counts_unit or (is_bare and about_units)):
+                counts.add(match[0])
+    return counts
 
 
 def _records(desk: Desk) -> Any:
