@@ -1,7 +1,7 @@
 """Processor time of the host for a decode step, the device's work aside, by number of sequences.
 
-The GPU's runner samples with recorded steps that sleep in place of the device's work: what is left is the sampler's thread
-between two launches. Its processor time counts, so that a busy machine changes little.
+A stand-in sleeps in place of the device's work: what is left is the sampler's thread between two launches. Its processor
+time counts, so that a busy machine changes little. `host_training.py` measures the same through `hud train`.
 """
 
 from __future__ import annotations
@@ -13,56 +13,20 @@ import time
 from pathlib import Path
 
 import shapes
-import torch
 from records import report
 from sizes import size
-from torch import Tensor
+from sleeping_device import SleepingGraphs, SleepingRunner
 
 from hud.engine.policy import Policy
 from hud.engine.sample.options import SamplerOptions
 from hud.engine.sample.request import Turn
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
-from hud_kernels.cuda.decode_step import DecodeGraphs
-from hud_kernels.cuda.runner import CudaRunner
 
-SEQUENCES, TOKENS, DEVICE_SECONDS = size(((1, 8, 64, 256, 512), 512, 0.002), ((1, 4), 40, 0.0))
+SEQUENCES, TOKENS = size(((1, 8, 64, 256, 512), 512), ((1, 4), 40))
 PROMPT = 64
 LIMIT_AT = 256
 LIMIT_MS = 1.0
-
-
-class SleepingGraphs(DecodeGraphs):
-    """Recorded steps that sleep, and sample a fixed token for each row."""
-
-    seconds = 0.0
-    """Processor time of the stand-in for the device."""
-    steps = 0
-
-    @property
-    def complete(self) -> bool:
-        """True: there is nothing to record."""
-        return True
-
-    def _launch(self, size: int, kind: str) -> Tensor:
-        begun = time.thread_time()
-        time.sleep(DEVICE_SECONDS)
-        SleepingGraphs.steps += 1
-        ids = torch.full((size,), 7)
-        self._drawing.keep(ids, torch.full((size,), -1.0))
-        SleepingGraphs.seconds += time.thread_time() - begun
-        return ids
-
-
-class SleepingRunner(CudaRunner):
-    """The GPU's runner over `SleepingGraphs`; prompts take no time."""
-
-    def use(self, decoder):
-        super().use(decoder)
-        self.graphs = SleepingGraphs(decoder, self.cache, self.most)
-
-    def last_hidden(self, ids, tables, starts):
-        return torch.zeros(len(ids), self.decoder.config.hidden_size)
 
 
 class TimedSampler(Sampler):
@@ -71,9 +35,10 @@ class TimedSampler(Sampler):
     seconds = 0.0
 
     def _decode(self) -> None:
-        begun, device = time.thread_time(), SleepingGraphs.seconds
+        account = SleepingGraphs.account
+        begun, device = time.thread_time(), account.seconds
         super()._decode()
-        self.seconds += time.thread_time() - begun - (SleepingGraphs.seconds - device)
+        self.seconds += time.thread_time() - begun - (account.seconds - device)
 
 
 def step_seconds(policy: Policy, count: int) -> float:
@@ -82,7 +47,7 @@ def step_seconds(policy: Policy, count: int) -> float:
 
     module.runner_type = lambda decoder, bank: SleepingRunner
     sampler = TimedSampler(policy.decoder, slots=count)
-    SleepingGraphs.steps = 0
+    steps = SleepingGraphs.account.steps
     done = threading.Semaphore(0)
     params = SamplingParams(max_tokens=TOKENS)
     for number in range(count):
@@ -92,7 +57,7 @@ def step_seconds(policy: Policy, count: int) -> float:
     for _ in range(count):
         done.acquire()
     sampler.close()
-    return sampler.seconds / SleepingGraphs.steps
+    return sampler.seconds / (SleepingGraphs.account.steps - steps)
 
 
 def main() -> int:

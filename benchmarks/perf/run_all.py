@@ -27,7 +27,10 @@ SHARED = (
     "measure",
     "records",
     "results",
+    "sampling_rates",
     "shapes",
+    "sizes",
+    "sleeping_device",
     "trl_peer",
 )
 """Files of this folder that are no benchmarks."""

@@ -19,6 +19,7 @@ QUICK = (
     "fleet_store",
     "fork_rollouts",
     "host_step",
+    "host_training",
     "inprocess_rollouts",
     "many_environments",
     "rollout_memory",

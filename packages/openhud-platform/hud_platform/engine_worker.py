@@ -6,6 +6,7 @@ FD is its end of a socket to the server (`hud_platform.serving.worker`). The pro
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -63,6 +64,8 @@ def main() -> None:
     import hud_platform.models.loaded_policies
     import hud_platform.training.open_sessions  # noqa: F401 (loads torch now, not when the first request waits for it)
 
+    # A full collection would hold up decode steps for 0.1 s to look at the modules again.
+    gc.freeze()
     with suppress(ConnectionError):
         try:
             asyncio.run(work(connection))

@@ -288,5 +288,5 @@ def test_numbers_that_are_looked_at_ahead_come_in_the_same_order():
         coming = ahead.coming(min(8, 200 - len(found)))
         taken = 1 + len(found) % len(coming)
         ahead.skip(taken)
-        found += coming[:taken]
+        found.extend(coming[:taken])
     assert found == wanted

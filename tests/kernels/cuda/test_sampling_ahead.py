@@ -10,13 +10,14 @@ import pytest
 import torch
 from tests.engine.random_decoder import CONFIG, random_decoder
 from tests.engine.rounding import logprob_tolerance
+from tests.engine.waiting import until
 
 from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
 from hud_kernels.cuda.decode_step import DecodeGraphs
-from hud_kernels.cuda.runner import CudaRunner
+from hud_kernels.cuda.runner import HELD_STEPS, CudaRunner
 
 CACHE_BYTES = 14 * 2 * 2 * 2 * 64 * 16 * 4
 """14 pages, so that some sequences are preempted."""
@@ -207,6 +208,33 @@ def test_a_caller_that_waits_ends_a_call_early(sampler_of, monkeypatch):
     sampler.close()
     assert calls[0] > 1
     assert calls[1] == 1
+
+
+@pytest.mark.parametrize(("sequences", "steps"), [(16, 2), (32, 2 + HELD_STEPS)])
+def test_an_arrival_ends_the_call_of_few_sequences_and_waits_a_few_steps_beside_many(
+    sampler_of, monkeypatch, sequences, steps
+):
+    sampler = sampler_of(CudaRunner, random_decoder(), slots=48, max_context=128)
+    calls, original, launches, ended = calls_of(monkeypatch), DecodeGraphs._launch, [], []
+
+    def submit(number):
+        params = SamplingParams(max_tokens=16, seed=number)
+        made = Turn(prompt=[number + 1, 2, 3], params=params, stop_ids=frozenset())
+        sampler.submit(made, lambda: ended.append(number))
+
+    def launch(graphs, size, kind):
+        launches.append(kind)
+        if len(launches) == 2:
+            submit(sequences)
+        return original(graphs, size, kind)
+
+    monkeypatch.setattr(DecodeGraphs, "_launch", launch)
+    with sampler.exclusive():  # All are admitted together.
+        for number in range(sequences):
+            submit(number)
+    asyncio.run(until(lambda: len(ended) == sequences + 1))
+    sampler.close()
+    assert calls[0] == steps
 
 
 class Launches:

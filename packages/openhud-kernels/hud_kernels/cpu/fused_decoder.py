@@ -110,7 +110,7 @@ class FusedDecoder:
         starts: Sequence[int],
         cache: KVCache,
         temperatures: Sequence[float],
-        uniforms: Sequence[Sequence[float]],
+        uniforms: Sequence[Doubles],
         most: Sequence[int],
         stop_ids: frozenset[int],
         *,

@@ -92,7 +92,7 @@ class CpuRunner(PlainRunner):
 
     def _sample_ahead(self, batch: list[Request]) -> Sampled:
         """Sample up to `_count` tokens for each request in one call."""
-        lasts = [request.ids[-1] for request in batch]
+        lasts = [request.last_id for request in batch]
         sampled, logprobs, counts = self.fused.draw_on(
             lasts,
             [request.place.pages for request in batch],

@@ -90,7 +90,7 @@ class DecodeGraphs:
         tables: Sequence[Sequence[int]],
         starts: Sequence[int],
         params: Sequence[SamplingParams],
-        uniforms: Sequence[Sequence[float]],
+        uniforms: Sequence[NDArray[np.float64]],
         proceed: Callable[[], bool],
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Sample tokens for each sequence, one for each of its `uniforms`; yield the ids and logprobs of each step.
@@ -100,8 +100,7 @@ class DecodeGraphs:
         `proceed` is called, and the steps end with the launched one where it returns False.
         """
         size = self._fill(ids, tables, starts)
-        self._drawing.fill(params, uniforms)
-        kind = "cut" if any(sampling.truncates for sampling in params) else "sampled"
+        kind = "cut" if self._drawing.fill(params, uniforms) else "sampled"
         number, before = 0, None
         for number in range(len(uniforms[0])):
             self._launch(size, kind)

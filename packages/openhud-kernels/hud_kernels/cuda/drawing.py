@@ -30,30 +30,31 @@ class Drawing:
         self._read: Tensor | None = None
         """The same on the host, once it is copied; made by the first `fetch`."""
 
-    def fill(self, params: Sequence[SamplingParams], uniforms: Sequence[Sequence[float]]) -> None:
-        """Begin with the parameters and the next random numbers of each row, in one transfer to the device."""
+    def fill(
+        self, params: Sequence[SamplingParams], uniforms: Sequence[NDArray[np.float64]]
+    ) -> bool:
+        """Begin with the parameters and the next random numbers of each row, in one transfer to the device.
+
+        Returns whether a distribution is truncated.
+        """
         count, ahead = len(params), len(uniforms[0])
-        row_params = [
-            (
-                sampling.effective_temperature,
-                sampling.effective_top_p,
-                float(sampling.effective_top_k),
-            )
-            for sampling in params
-        ]
-        rows = torch.cat(
-            (
-                torch.tensor(row_params, dtype=torch.float64),
-                torch.tensor(uniforms, dtype=torch.float64),
-            ),
-            dim=1,
-        )
-        staged = to_device(rows.T.contiguous(), self._uniforms.device)
+        keys = [(row.temperature, row.top_p, row.top_k) for row in params]
+        # Most rows have the same parameters.
+        distinct = dict(zip(keys, params, strict=True))
+        numbers = {
+            key: (row.effective_temperature, row.effective_top_p, row.effective_top_k)
+            for key, row in distinct.items()
+        }
+        rows = np.empty((3 + ahead, count))
+        rows[:3] = np.array([numbers[key] for key in keys], dtype=np.float64).T
+        rows[3:] = np.concatenate(uniforms).reshape(count, ahead).T
+        staged = to_device(torch.from_numpy(rows), self._uniforms.device)
         self._temperatures[:count].copy_(staged[0])
         self._top_p[:count].copy_(staged[1])
         self._top_k[:count].copy_(staged[2])
         self._uniforms[:ahead, :count].copy_(staged[3:])
         self.step.zero_()
+        return any(row.truncates for row in distinct.values())
 
     def draw(self, logits: Tensor, *, cut: bool) -> Tensor:
         """Sample a token for each row of logits (B, V) and keep it with its logprob; return the ids (B,)."""

@@ -3,7 +3,7 @@
 One call samples several tokens of each sequence. Step n + 1 is launched before the host learns the tokens of step n, so that
 the device works while these are appended, checked for stops and told to streams. What a step computes of a sequence that has
 ended is discarded: its random numbers are not consumed, and its pages are free only after the call. A call ends early for new
-requests, cancelled ones and changes of the weights; grammars and top logprobs need logits, one step at a time.
+requests (`ARRIVALS_SHARE`), cancelled ones and changes of the weights; grammars and top logprobs need logits, one step at a time.
 Prompt chunks hold decoding sequences up for a measured time at most (`PrefillBudget`).
 """
 
@@ -31,6 +31,11 @@ from hud_kernels.cuda.prefill.passes import Prefill
 from hud_kernels.cuda.recording_progress import show_recording
 from hud_kernels.cuda.untaken_tokens import UntakenTokens
 
+ARRIVALS_SHARE = 16
+"""A call ends for one new request for each so many sequences: a return to the host is work for every sequence."""
+HELD_STEPS = 4
+"""Most steps for which fewer new requests are held up."""
+
 
 class CudaRunner(PlainRunner):
     """Replays a recorded graph for each decode step; prompt chunks are packed into one pass."""
@@ -41,6 +46,8 @@ class CudaRunner(PlainRunner):
     """Tokens that the next `decode` may sample of each sequence; 0: through logits."""
     _arrived = 0
     """Waiting requests when the present batch was reserved."""
+    _held = 0
+    """Steps of the present call since a request arrived."""
 
     def __init__(
         self, decoder: Decoder, cache: KVCache, most: int, bank: AdapterBank | None = None
@@ -112,7 +119,7 @@ class CudaRunner(PlainRunner):
         self._batch = [chunk.request for chunk in batch]
         self.graphs.aim_adapters([request.adapter for request in self._batch])
         steps = self.graphs.sample(
-            [request.next_ids(1)[0] for request in self._batch],
+            [request.last_id for request in self._batch],
             [request.place.pages for request in self._batch],
             [len(request.place.tokens) for request in self._batch],
             [request.params for request in self._batch],
@@ -120,6 +127,7 @@ class CudaRunner(PlainRunner):
             self._proceed,
         )
         self._untaken = UntakenTokens(self._batch, self._count)
+        self._held = 0
         for ids, logprobs in steps:
             if sampled := self._untaken.add(ids, logprobs):
                 self.deliver(sampled)
@@ -130,6 +138,8 @@ class CudaRunner(PlainRunner):
         """Return whether another step may be launched before the sampler's thread is back."""
         if self._untaken.over or self.interrupted():
             return False
-        if len(self._scheduler.waiting) > self._arrived:
+        arrived = len(self._scheduler.waiting) - self._arrived
+        self._held += arrived > 0
+        if arrived * ARRIVALS_SHARE >= len(self._batch) or self._held > HELD_STEPS:
             return False
         return not any(request.abandoned and request.outcome is None for request in self._batch)

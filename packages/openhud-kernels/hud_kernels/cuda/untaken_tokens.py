@@ -57,13 +57,23 @@ class UntakenTokens:
         return self._take(np.flatnonzero(~self._ended & (self._taken < self._steps)))
 
     def _take(self, rows: NDArray[np.intp]) -> Sampled:
+        if not len(rows):
+            return []
+        taken = self._taken[rows]
+        steps = slice(int(taken.min()), self._steps)
+        columns = (part[steps, rows].T.tolist() for part in (self._ids, self._logprobs))
         sampled: Sampled = []
-        for row in rows.tolist():
-            steps = slice(int(self._taken[row]), self._steps)
-            request, ids = self._requests[row], self._ids[steps, row].tolist()
+        for row, skipped, ids, logprobs in zip(
+            rows.tolist(), (taken - steps.start).tolist(), *columns, strict=True
+        ):
+            if skipped:
+                del ids[:skipped], logprobs[:skipped]
+            request = self._requests[row]
             request.uniforms.skip(len(ids))
             # The cache holds all but the last token.
-            request.place.tokens += request.next_ids(1) + ids[:-1]
-            sampled.append((request, ids, self._logprobs[steps, row].tolist()))
+            tokens = request.place.tokens
+            tokens.append(request.last_id)
+            tokens += ids[:-1]
+            sampled.append((request, ids, logprobs))
         self._taken[rows] = self._steps
         return sampled

@@ -99,6 +99,8 @@ class Link:
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._received = time.monotonic()
         self._closed: EngineDownError | None = None
+        self._last: tuple[ModelRecord, Any] | None = None
+        """Record and packed data of the last stream's model."""
         self._reading = asyncio.create_task(self._read(reader))
 
     @property
@@ -138,7 +140,7 @@ class Link:
         self._refuse_if_closed()
         number = next(self._numbers)
         stream = RemoteStream()
-        self._write(["stream", number, pack_model(model), checkpoint, pack_request(request)])
+        self._write(["stream", number, self._packed(model), checkpoint, pack_request(request)])
         self._streams[number] = stream
         try:
             yield stream
@@ -146,6 +148,12 @@ class Link:
             if self._streams.pop(number, None) is not None and self._closed is None:
                 with suppress(EngineDownError):
                     self._write(["cancel", number])
+
+    def _packed(self, model: ModelRecord) -> Any:
+        """Return the packed data of a record; most streams have that of the one before."""
+        if self._last is None or self._last[0] is not model:
+            self._last = model, pack_model(model)
+        return self._last[1]
 
     def pulse(self) -> None:
         """Send a health check; no effect on a connection that has broken."""

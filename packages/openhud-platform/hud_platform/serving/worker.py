@@ -19,6 +19,7 @@ from hud import exact_json
 from hud.client.contributor import Contributor
 from hud.engine.sample.request import Request, SampledTurn
 from hud.errors import HudError, UsageError
+from hud_platform.models.records import ModelRecord
 from hud_platform.serving.calls import BY_NAME
 from hud_platform.serving.frames import pack, pack_error, read_frame, read_model, read_request
 from hud_platform.serving.inline import InlineEngine
@@ -42,6 +43,8 @@ class Worker:
         self._woken = asyncio.Event()
         self._lock = threading.Lock()
         self._told = False
+        self._last: tuple[Any, ModelRecord] | None = None
+        """Packed data and record of the last stream's model."""
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Serve until the server sends `stop` or disconnects."""
@@ -94,7 +97,7 @@ class Worker:
         try:
             token_request = read_request(packed)
             drawn = await self.engine.submit(
-                read_model(model), checkpoint, token_request, self._notify
+                self._model_of(model), checkpoint, token_request, self._notify
             )
         except Exception as error:
             if not isinstance(error, HudError):
@@ -105,6 +108,12 @@ class Worker:
             return
         else:
             self._streams[number] = _Stream(drawn)
+
+    def _model_of(self, packed: Any) -> ModelRecord:
+        """Return the record of packed data; most streams have that of the one before."""
+        if self._last is None or self._last[0] != packed:
+            self._last = packed, read_model(packed)
+        return self._last[1]
 
     def _cancel(self, number: int) -> None:
         stream = self._streams.pop(number, None)

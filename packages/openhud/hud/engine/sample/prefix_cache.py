@@ -17,6 +17,8 @@ from hud.trace.sampled.pictures import Picture
 
 SHORTEST_SHARED = 16
 """A shorter common prefix is computed again."""
+LITTLE_REST = 64
+"""New tokens of a conversation's next turn up to which no other slot is compared: it could share no more than these."""
 MOST_IDLE = 1024
 """Most idle slots: each is compared with every prompt that is placed."""
 
@@ -120,11 +122,11 @@ class PrefixCache:
 
     def grow(self, slot: Slot, count: int = 1) -> int:
         """Make room for `count` more tokens of a busy slot, and return for how many there is, 0 where every page is needed."""
-        while len(slot.tokens) + count > len(slot.pages) * self.page_tokens and self.pages.provide(
-            1
-        ):
+        room = len(slot.pages) * self.page_tokens - len(slot.tokens)
+        while room < count and self.pages.provide(1):
             self._extend(slot)
-        return min(count, len(slot.pages) * self.page_tokens - len(slot.tokens))
+            room += self.page_tokens
+        return min(count, room)
 
     def release(self, slot: Slot) -> None:
         """Make a slot idle; its prefix may be reused until its pages are needed."""
@@ -163,25 +165,42 @@ class PrefixCache:
 
     def _best(self, ids: Sequence[int], salt: object) -> tuple[Slot | None, int]:
         """Return the slot with the longest prefix of the ids, and its length; preferably one that can be taken over."""
-        last = len(ids) - 1
-        best, most = None, SHORTEST_SHARED - 1
+        ended = self._ended(ids, salt)
+        if ended is not None and len(ids) - len(ended.tokens) <= LITTLE_REST:
+            return ended, min(len(ended.tokens), len(ids) - 1)
+        length = len(ids)
+        best, most = ended, SHORTEST_SHARED - 1 if ended is None else len(ended.tokens)
         for slot in self:
-            if not slot.stale and slot.salt is salt:
-                count = shared_length(slot.tokens, ids, beyond=most)
+            tokens = slot.tokens
+            # Written out: one of a few hundred slots is rejected in a tenth of a microsecond.
+            if (
+                most < len(tokens)
+                and most < length
+                and tokens[most] == ids[most]
+                and slot.salt is salt
+                and not slot.stale
+            ):
+                count = shared_length(tokens, ids, beyond=most)
                 if count > most:
                     best, most = slot, count
-        if best is None:
-            return None, 0
-        least = max(SHORTEST_SHARED, most - SHORTEST_SHARED)
-        for slot in self._idle:
-            count = len(slot.tokens)
-            if slot.salt is not salt or not least <= count <= len(ids):
-                continue
-            if ids[count - 1] == slot.tokens[-1] and ids[:count] == slot.tokens:
-                best, most = slot, count
-                break
-        most = min(most, last)
-        return (best, most) if most >= SHORTEST_SHARED else (None, 0)
+        if ended is not None and len(ended.tokens) >= most - SHORTEST_SHARED:
+            best, most = ended, len(ended.tokens)
+        most = min(most, length - 1)
+        return (best, most) if best is not None and most >= SHORTEST_SHARED else (None, 0)
+
+    def _ended(self, ids: Sequence[int], salt: object) -> Slot | None:
+        """Return the idle slot that was used last of those that hold a prefix of the ids and nothing else."""
+        length = len(ids)
+        for slot in reversed(self._idle):
+            tokens = slot.tokens
+            if (
+                SHORTEST_SHARED <= len(tokens) <= length
+                and tokens[-1] == ids[len(tokens) - 1]
+                and slot.salt is salt
+                and tokens == ids[: len(tokens)]
+            ):
+                return slot
+        return None
 
     def _own(self, page: int) -> tuple[int, int] | None:
         """Make the caller's reference to a page the only one; return what to copy for that."""

@@ -141,6 +141,11 @@ class Request(Turn):
         return self.prompt + self.token_ids if self.token_ids else self.prompt
 
     @property
+    def last_id(self) -> int:
+        """The last of the `ids`."""
+        return (self.token_ids or self.prompt)[-1]
+
+    @property
     def missing(self) -> int:
         """Number of `ids` that are not in the cache; a token is sampled when it becomes 0."""
         return len(self.prompt) + len(self.token_ids) - len(self.place.tokens)

@@ -20,7 +20,7 @@ PASS_SCORES = 1 << 25
 """Most pairs of a new token and a key in one forward pass, a limit on the memory of their mask."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Chunk:
     """The next `count` tokens of a sequence that are not in the cache yet."""
 
@@ -54,16 +54,21 @@ class Scheduler:
         for request in self.active:
             if request.slot is None and not self._place(request, placed):
                 return placed
+        if not (self.waiting and newcomers):
+            return placed
         later: list[Request] = []
-        while self.waiting and newcomers and len(self.active) + len(later) < self.most:
+        computed = [request for request in self.active if _is_computed(request)]
+        while self.waiting and len(self.active) + len(later) < self.most:
             request = take_turn(self.waiting, self.active)
             if request.abandoned:
                 continue
-            if self._gains_by_waiting(request):
+            if self._gains_by_waiting(request, computed):
                 later.append(request)
             elif self._place(request, placed):
                 request.version = request.adapter.version if request.adapter else version
                 self.active.append(request)
+                if _is_computed(request):
+                    computed.append(request)
             else:
                 later.append(request)
                 break
@@ -87,21 +92,29 @@ class Scheduler:
 
     def _packed(self, budget: int) -> list[list[Chunk]]:
         """Return one batch of at most `budget` tokens: `CHUNK_TOKENS` of each prompt, then more of the oldest."""
+        computed = [
+            (request, missing)
+            for request in self.active
+            if request.slot is not None and (missing := request.missing) > 1
+        ]
         counts: dict[Request, int] = {}
         for most in (CHUNK_TOKENS, PASS_TOKENS):
-            for request in self.active:
-                if request.slot is None or request.missing < 2 or budget < 1:
-                    continue
+            for request, missing in computed:
+                if budget < 1:
+                    break
                 before = counts.get(request, 0)
-                counts[request] = min(request.missing, most, before + budget)
+                counts[request] = min(missing, most, before + budget)
                 budget -= counts[request] - before
         return [[Chunk(*item) for item in counts.items()]] if counts else []
 
     def decode(self) -> list[Chunk]:
         """Return the sequences that lack one token in the cache, with a place for it; preempt the youngest if need be."""
-        for request in self.active:
+        ready = [
+            request for request in self.active if request.slot is not None and request.missing == 1
+        ]
+        for request in ready:
             # A request before this one may have preempted it.
-            while request.slot is not None and request.missing == 1:
+            while request.slot is not None:
                 if self.prefix_cache.grow(request.slot):
                     break
                 self._preempt(
@@ -109,11 +122,7 @@ class Scheduler:
                         sequence for sequence in reversed(self.active) if sequence.slot is not None
                     )
                 )
-        return [
-            Chunk(sequence, 1)
-            for sequence in self.active
-            if sequence.slot is not None and sequence.missing == 1
-        ]
+        return [Chunk(request, 1) for request in ready if request.slot is not None]
 
     @property
     def decoding(self) -> bool:
@@ -146,18 +155,16 @@ class Scheduler:
         placed.append(placement)
         return True
 
-    def _gains_by_waiting(self, request: Request) -> bool:
-        """Return whether a prompt that is being computed will share more with this one than the cache does now."""
+    def _gains_by_waiting(self, request: Request, computed: Sequence[Request]) -> bool:
+        """Return whether a prompt that is being `computed` will share more with this one than the cache does now."""
         if not self.prefix_cache.shares:
             return False
         coming, salt = 0, request.fork.adapter if request.fork is not None else None
-        for other in self.active:
-            if other.slot is None or other.slot.stale or other.missing < 2:
-                continue
+        for other in computed:
             if other.adapter is not salt:
                 continue
             shared = shared_length(other.prompt, request.prompt, beyond=coming)
-            coming = max(coming, self.prefix_cache.reusable_later(other.slot, shared))
+            coming = max(coming, self.prefix_cache.reusable_later(other.place, shared))
         coming = min(coming, len(request.prompt) - 1)
         return (
             coming > 0
@@ -175,6 +182,11 @@ class Scheduler:
         request.slot = None
         request.preempted += 1
         self.preemptions += 1
+
+
+def _is_computed(request: Request) -> bool:
+    """Return whether the prompt of an active sequence is being computed, for others to share."""
+    return request.slot is not None and not request.slot.stale and request.missing > 1
 
 
 def take_turn(waiting: deque[Request], active: Sequence[Request]) -> Request:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hud.errors import InfrastructureFault
@@ -20,6 +21,7 @@ from hud.trace import SamplingParams
 NOT_FINITE = "The model's logits are not finite: its weights hold NaN or infinite values, or overflow in their dtype."
 _BLOCK = 64
 """Random numbers generated at a time."""
+_NONE = np.empty(0)
 _WIDTH = 128
 """Probabilities that are summed in one block."""
 
@@ -30,30 +32,32 @@ class Uniforms:
     def __init__(self, seed: int | None) -> None:
         self._seed = seed
         self._generator: np.random.Generator | None = None
-        self._block: list[float] = []
-        """Numbers in store, the next one last."""
+        self._block = _NONE
+        self._used = 0
+        """Consumed numbers of the block."""
 
     def next(self) -> float:
         """Return the next number."""
-        if not self._block:
-            self._fill()
-        return self._block.pop()
+        number = float(self.coming(1)[0])
+        self._used += 1
+        return number
 
-    def coming(self, count: int) -> list[float]:
-        """Return the next `count` numbers, at most `_BLOCK`, without consuming them."""
-        if len(self._block) < count:
+    def coming(self, count: int) -> NDArray[np.float64]:
+        """Return the next `count` numbers (count,), at most `_BLOCK`, without consuming them."""
+        if len(self._block) - self._used < count:
             self._fill()
-        return self._block[: -count - 1 : -1]
+        return self._block[self._used : self._used + count]
 
     def skip(self, count: int) -> None:
         """Consume numbers that `coming` returned."""
-        del self._block[len(self._block) - count :]
+        self._used += count
 
     def _fill(self) -> None:
         # Not before: a turn that another process samples needs none here.
         if self._generator is None:
             self._generator = np.random.Generator(np.random.Philox(self._seed))
-        self._block[:0] = self._generator.random(_BLOCK).tolist()[::-1]
+        self._block = np.concatenate((self._block[self._used :], self._generator.random(_BLOCK)))
+        self._used = 0
 
 
 def sample_tokens(
