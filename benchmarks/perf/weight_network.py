@@ -1,15 +1,17 @@
 """A step's weights over HTTP to two nodes without the trainer's disk: changed bytes alone, against the whole version.
 
-Weights in bf16 of the sizes 135M and 1B are rounded from masters in fp32, before and after a step of Adam's size (`LR` in each weight).
-Both nodes are receivers of their own on loopback; a node that was lost and has no version gets the whole one.
+Weights in bf16 of the sizes 135M and 1B are rounded from masters in fp32, before and after steps of Adam's size (`LR` in each weight).
+Both nodes are receivers of their own on loopback. One is killed and misses a step: it catches up with the changes since its last
+version; killed again and without its disk, it gets the whole version. Every node's bytes are compared by SHA-256 after each.
 
-python benchmarks/perf/weight_network.py
+python benchmarks/perf/weight_network.py [135M] [1B]
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -29,6 +31,8 @@ PARAMETERS = size({"135M": 135_000_000, "1B": 1_000_000_000}, {"1M": 1_000_000})
 LR = 1e-6
 """Change of each weight in a step: a learning rate of reinforcement learning on all weights."""
 NODES = 2
+MOST_BYTES = 1.5
+"""Most bytes that are sent for each that changed: with its place, and compressed."""
 MODEL = "model"
 PART = 1 << 24
 """Parameters that are made at once."""
@@ -64,21 +68,18 @@ class Receiving:
     """Receivers in processes of their own, as `hud fleet receive` starts them."""
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         self.urls: list[str] = []
-        self._processes = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         for number in range(NODES):
             with socket.socket() as bound:
                 bound.bind(("127.0.0.1", 0))
-                port = bound.getsockname()[1]
-            command = ["fleet", "receive", str(root / f"node-{number}"), "--port", str(port)]
-            self._processes.append(
-                subprocess.Popen([sys.executable, "-m", "hud.cli.main", *command])
-            )
-            self.urls.append(f"http://127.0.0.1:{port}")
+                self.urls.append(f"http://127.0.0.1:{bound.getsockname()[1]}")
+            self._processes.append(self._started(number))
 
     def __enter__(self) -> Receiving:
         for url in self.urls:
-            _await_port(int(url.rpartition(":")[2]))
+            _await_port(_port(url))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,6 +87,29 @@ class Receiving:
             process.terminate()
         for process in self._processes:
             process.wait()
+
+    def kill(self, number: int) -> None:
+        """Kill a node's receiver."""
+        self._processes[number].kill()
+        self._processes[number].wait()
+
+    def restart(self, number: int) -> None:
+        """Start a killed receiver again, over what its disk holds."""
+        self._processes[number] = self._started(number)
+        _await_port(_port(self.urls[number]))
+
+    def disk(self, number: int) -> Path:
+        """Return the folder of a node's versions."""
+        return self.root / f"node-{number}"
+
+    def _started(self, number: int) -> subprocess.Popen[bytes]:
+        port = str(_port(self.urls[number]))
+        command = ["fleet", "receive", str(self.disk(number)), "--port", port]
+        return subprocess.Popen([sys.executable, "-m", "hud.cli.main", *command])
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def _await_port(port: int) -> None:
@@ -110,40 +134,52 @@ async def place(urls: list[str], version: Version) -> tuple[list[Placement], flo
         return list(placements), time.perf_counter() - began
 
 
-def verify(version: Version, root: Path) -> None:
+def verify(version: Version, nodes: Receiving) -> None:
     """Raise `SystemExit` unless every node has the version's bytes."""
     for number in range(NODES):
-        received = root / f"node-{number}" / MODEL / version.folder.version / "model.safetensors"
-        with received.open("rb") as file:
+        folder = nodes.disk(number) / MODEL / version.folder.version
+        with (folder / "model.safetensors").open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != version.folder.manifest.files["model.safetensors"].sha256:
             raise SystemExit(f"Node {number} has other bytes of {version.folder.version}.")
 
 
-def measure(name: str, parameters: int, root: Path) -> None:
-    """Report a size's seconds and bytes: the whole version, then a step's changes."""
+def measure(name: str, parameters: int, root: Path) -> bool:
+    """Report a size's seconds and bytes: the whole version, a step's changes, and a lost node; return whether bars are held."""
     root.mkdir()
-    first, second = (write(root / f"step-{step}", parameters, step=step) for step in (0, 1))
-    for folder in (first, second):
+    folders = [write(root / f"step-{step}", parameters, step=step) for step in range(3)]
+    for folder in folders:
         _ = folder.manifest  # Computed once a version, however many nodes there are.
+    first, second, third = folders
+    step = Version(MODEL, second, (first,))
+    missed = Version(MODEL, third, (first, second))
     with Receiving(root) as nodes:
         _, whole_seconds = asyncio.run(place(nodes.urls, Version(MODEL, first)))
-        step = Version(MODEL, second, (first,))
         sent, step_seconds = asyncio.run(place(nodes.urls, step))
-        verify(step, root)
+        verify(step, nodes)
+        nodes.kill(1)
+        asyncio.run(place(nodes.urls[:1], missed))
+        nodes.restart(1)
+        caught_up, caught_up_seconds = asyncio.run(place(nodes.urls[1:], missed))
+        verify(missed, nodes)
+        nodes.kill(1)
+        shutil.rmtree(nodes.disk(1))
+        nodes.restart(1)
+        again, again_seconds = asyncio.run(place(nodes.urls[1:], missed))
+        verify(missed, nodes)
     total = sent[0].total_bytes
-    print(
-        f"{name}: {changed_share(first, second):.4f} of the bytes changed; "
-        f"{sent[0].sent_bytes / 1e6:.1f} of {total / 1e6:.1f} MB sent to each of {NODES} nodes",
-        flush=True,
-    )
-    report(
-        f"a step of {name} to {NODES} nodes, bytes",
+    changed = changed_share(first, second) * total
+    whole = f"the whole version of {name}"
+    held = report(
+        f"a step of {name} to each of {NODES} nodes, bytes",
         sent[0].sent_bytes / 1e6,
         "MB",
-        peer="the whole version",
-        peer_value=total / 1e6,
+        bar=MOST_BYTES * changed / 1e6,
+        at_most=True,
+        peer="the bytes that changed",
+        peer_value=changed / 1e6,
     )
+    report(f"{whole}, bytes", total / 1e6, "MB")
     report(
         f"a step of {name} to {NODES} nodes, seconds",
         step_seconds,
@@ -151,14 +187,31 @@ def measure(name: str, parameters: int, root: Path) -> None:
         peer="the whole version",
         peer_value=whole_seconds,
     )
+    report(
+        f"a step of {name} that a node missed, bytes",
+        caught_up[0].sent_bytes / 1e6,
+        "MB",
+        peer="the whole version",
+        peer_value=total / 1e6,
+    )
+    report(f"a step of {name} that a node missed, seconds", caught_up_seconds, "s")
+    report(
+        f"{whole} to a node that lost its disk, seconds",
+        again_seconds,
+        "s",
+        ratio=again[0].sent_bytes / total,
+    )
+    return held
 
 
-def main() -> None:
-    """Measure every size."""
-    for name, parameters in PARAMETERS.items():
+def main() -> int:
+    """Measure the named sizes, or all; return 1 where a bar is missed."""
+    held = True
+    for name in sys.argv[1:] or PARAMETERS:
         with tempfile.TemporaryDirectory() as folder:
-            measure(name, parameters, Path(folder) / name)
+            held &= measure(name, PARAMETERS[name], Path(folder) / name)
+    return int(not held)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -81,6 +81,17 @@ def test_any_content_is_a_chunk_of_its_size_or_refused(encoding, content, size, 
     assert len(chunk) == size
 
 
+def test_a_changed_byte_takes_little_more_than_a_byte():
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 256, 1 << 20, np.uint8)
+    places = rng.choice(len(base), len(base) // 50, replace=False)
+    chunk = base.copy()
+    chunk[places] ^= rng.choice(np.array([1, 1, 1, 1, 3, 3, 7], np.uint8), len(places))
+    encoding, content = encode(chunk.tobytes(), base.tobytes())
+    assert encoding == "changes"
+    assert len(content) < 1.4 * len(places)
+
+
 # -- one node ---------------------------------------------------------------------------------------
 
 
