@@ -7,14 +7,14 @@ import tempfile
 
 import pytest
 
-from hud.environment.screens import run_folders
 from hud.environment.screens.run_folders import run_folder
+from hud.processes import locked_folder
 
 
 @pytest.fixture(autouse=True)
 def _own_place(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(run_folders, "_YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(locked_folder, "_YOUNG_SECONDS", 0.0)
 
 
 async def test_a_folder_is_gone_after_its_run(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from resource import RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, setrlimit
 
@@ -18,12 +19,14 @@ def run_limited(
 ) -> subprocess.CompletedProcess[str]:
     """Run a module, which calls `enter_limits` first, to its end; `memory` in bytes, `seconds` of processor time.
 
-    `variables` are added to its environment.
+    `variables` are added to its environment. Its temporary files are removed, also where a limit ends it.
     """
     command = [sys.executable, "-m", module, str(memory), str(seconds), *arguments]
     # Each thread of numpy would reserve memory of its own.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(variables or {})}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    with tempfile.TemporaryDirectory(prefix="hud-limited-") as folder:
+        environment["TMPDIR"] = folder
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 def enter_limits() -> list[str]:

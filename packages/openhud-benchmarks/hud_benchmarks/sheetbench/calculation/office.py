@@ -9,9 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import select
-import shutil
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +20,7 @@ from hud.environment.processes.reaper import reaped_command
 from hud.environment.processes.run_processes import claim
 from hud.environment.workspace.sandbox.bubblewrap import required_program
 from hud.errors import EnvironmentFault, UsageError
+from hud.processes.locked_folder import LockedFolder, remove_orphans
 
 START_SECONDS = 180.0
 CALCULATION_SECONDS = 60.0
@@ -62,7 +61,7 @@ class Office:
         self._idle: threading.Timer | None = None
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder: Path | None = None
+        self._folder: LockedFolder | None = None
 
     def recalculate(self, workbook: bytes, changes: Sequence[Changes] = ({},)) -> list[Values]:
         """Return the values of a workbook (.xlsx) after each set of changes, each from the workbook as it is.
@@ -102,17 +101,18 @@ class Office:
         if self._process is None or self._process.poll() is not None:
             self._start()
         assert self._folder is not None
-        file = self._folder / "workbook.xlsx"
+        file = self._folder.path / "workbook.xlsx"
         file.write_bytes(workbook)
         return self._ask({"file": str(file), "changes": list(changes)})
 
     def _start(self) -> None:
         self._end()
-        self._folder = Path(tempfile.mkdtemp(prefix="hud-office-"))
-        errors = self._folder / "errors"
+        remove_orphans("office")
+        self._folder = LockedFolder("office")
+        errors = self._folder.path / "errors"
         with errors.open("wb") as stream:
             self._process = subprocess.Popen(
-                reaped_command(_sandboxed(self._folder)),
+                reaped_command(_sandboxed(self._folder.path)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stream,
@@ -178,7 +178,7 @@ class Office:
                 stream.close()
             self._process = None
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
             self._folder = None
 
 
