@@ -31,7 +31,8 @@ def create_pages(parts: Parts) -> FastAPI:
     pages.state.parts = parts
     pages.state.changes = Changes(parts.stopping)
     for router in (static_files.router, *ROUTERS):
-        pages.include_router(router)
+        # Not `include_router`: it rebuilds every route for each application, at its first request.
+        pages.router.routes.extend(router.routes)
     pages.add_middleware(GZipMiddleware, minimum_size=SMALLEST_PACKED, compresslevel=5)
     for kind in (HudError, HTTPException, RequestValidationError, UnicodeEncodeError, Exception):
         pages.add_exception_handler(kind, _error_response)
