@@ -36,6 +36,15 @@ def chat_of(folder):
     return ChatFormat(folder, DecoderConfig.from_folder(folder))
 
 
+def test_models_of_one_template_compile_it_once_and_name_their_own_folders(tmp_path):
+    first, second = (
+        chat_of(folder_of(tmp_path / name, files={"chat_template.jinja": PLAIN})) for name in "ab"
+    )
+    assert first.template(tools=False)._template is second.template(tools=False)._template
+    with pytest.raises(UsageError, match=str(tmp_path / "b")):
+        second.render(TALK, [], effort="high")
+
+
 def assert_renders_as_transformers(folder):
     chat, theirs = chat_of(folder), AutoTokenizer.from_pretrained(folder)
     for tools, schemas in (([], None), (TOOLS, SCHEMAS) if chat.shows_tools else ([], [])):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup, escape
 
-from hud.engine.chat.reasoning_effort import reasoning_switch
+from hud.engine.chat.reasoning_effort import ReasoningSwitch, reasoning_switch
 from hud.engine.chat.template_limits import (
     WITHOUT,
     OpaqueNamespace,
@@ -44,6 +45,7 @@ RENDER_SECONDS = 10.0
 """Processor time of a rendering."""
 LONGEST_SOURCE = 1 << 18
 """Longest template in characters; published ones have up to 30,000."""
+_MOST_COMPILED = 32
 _LONGEST_REASON = 1000
 _LONGEST_PATTERN = 100
 _LARGEST_INDENT = 32
@@ -55,18 +57,13 @@ class ChatTemplate:
     def __init__(self, text: str, folder: Path) -> None:
         self.text = text
         self.folder = folder
-        environment = _Sandbox(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-        )
         if len(text) > LONGEST_SOURCE:
             raise StoreError(
                 f"The chat template of {folder} has {len(text):,} characters; {LONGEST_SOURCE:,} are the most."
             )
         try:
             begin(RENDER_SECONDS)
-            parsed = environment.parse(text)
-            self.reasoning = reasoning_switch(parsed, folder)
-            self._template = environment.from_string(_Literals(environment).visit(parsed))
+            self._template, switch = _compiled(text)
         except jinja2.TemplateSyntaxError as error:
             raise StoreError(
                 f"The chat template of {folder}, line {error.lineno}: {error.message}."
@@ -75,6 +72,7 @@ class ChatTemplate:
             raise StoreError(
                 f"The chat template of {folder} cannot be compiled: {_reason(error)}."
             ) from error
+        self.reasoning = replace(switch, folder=folder)
 
     def render(self, **variables: Any) -> TemplateText:
         """Return the rendered text. Raises `UsageError` for any exception of the template, `SlowTemplateError` beyond `at_most`."""
@@ -89,6 +87,17 @@ class ChatTemplate:
             ) from error
         assert isinstance(text, TemplateText)
         return text
+
+
+@lru_cache(maxsize=_MOST_COMPILED)
+def _compiled(text: str) -> tuple[jinja2.Template, ReasoningSwitch]:
+    """Compile a template, which takes 0.1 s for a long one: checkpoints and forks of a model share its result."""
+    environment = _Sandbox(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    parsed = environment.parse(text)
+    switch = reasoning_switch(parsed, Path())
+    return environment.from_string(_Literals(environment).visit(parsed)), switch
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
