@@ -1,11 +1,16 @@
-"""With HUD_TEST_DATABASE_URL set to a PostgreSQL, every store that a test opens lies there, in a schema of its own."""
+"""With HUD_TEST_DATABASE_URL set to a PostgreSQL, every store that a test opens lies there, in a schema of its own.
+
+With HUD_TEST_STORE_DATABASE_URL tests run on SQLite, and those of `tests/platform/store` on that PostgreSQL, too.
+"""
 
 import asyncio
 import contextlib
+import functools
 import gc
 import hashlib
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -13,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from httpx._transports import default as transports
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from tests import pretrained_model
-from tests.lasting_folders import lasting_folder
+from tests import lasting_folders, pretrained_model
 
 # The suite says the same of the same code every time; HYPOTHESIS_PROFILE=explore looks for new cases.
 settings.register_profile("suite", derandomize=True, deadline=None)
@@ -29,11 +34,27 @@ if PROFILE == "suite":
     # and reading the modules takes each process seconds.
     providers._get_local_constants = lambda: providers._local_constants
 
-# Tests that name no home must not write into the user's, nor find there what an older version left.
-if "HUD_HOME" not in os.environ:
-    os.environ["HUD_HOME"] = str(lasting_folder("hud-tests-"))
+_create_ssl_context = transports.create_ssl_context
+
+
+@functools.lru_cache
+def _ssl_context(_certificates, **options):
+    return _create_ssl_context(**options)
+
+
+# Each client of httpx would read the machine's certificates, for 20 ms of a processor.
+transports.create_ssl_context = lambda **options: _ssl_context(
+    ssl.get_default_verify_paths(), **options
+)
+
+# Tests that name no home must not write into the user's, nor find there what an older version left. They get one once they
+# run; modules that are collected read and write none.
+NO_HOME = "/dev/null/home"
+os.environ.setdefault("HUD_HOME", NO_HOME)
 
 DATABASE = os.environ.get("HUD_TEST_DATABASE_URL")
+STORE_DATABASE = os.environ.get("HUD_TEST_STORE_DATABASE_URL")
+NOT_ON_POSTGRESQL = "speaks of SQLite, or of a store that cannot be opened"
 
 
 def schema_url(home) -> str:
@@ -42,7 +63,7 @@ def schema_url(home) -> str:
     import sqlalchemy as sa
 
     name = "home_" + hashlib.sha256(os.path.abspath(home).encode()).hexdigest()[:24]
-    url = sa.make_url(DATABASE)
+    url = sa.make_url(DATABASE or STORE_DATABASE)
     with psycopg.connect(
         url.set(drivername="postgresql").render_as_string(), autocommit=True
     ) as at:
@@ -97,10 +118,29 @@ def pytest_collection():
 
 def pytest_collection_modifyitems(items):
     if DATABASE is not None:
-        skip = pytest.mark.skip(reason="speaks of SQLite, or of a store that cannot be opened")
+        skip = pytest.mark.skip(reason=NOT_ON_POSTGRESQL)
         for item in items:
             if item.get_closest_marker("sqlite"):
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_folders_removed(tmp_path_factory):
+    """Fail the last test of a process whose tests, or the product in them, left folders beside those of pytest."""
+    folder, made, make = tmp_path_factory.mktemp("session"), [], tempfile.mkdtemp
+
+    def noted(*arguments, **options):
+        made.append(make(*arguments, **options))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "mkdtemp", noted)
+        patch.setenv(lasting_folders.PARENT, str(folder))
+        if os.environ["HUD_HOME"] == NO_HOME:
+            patch.setenv("HUD_HOME", str(folder / "home"))
+        yield
+    base = tmp_path_factory.getbasetemp()
+    assert [path for path in made if os.path.exists(path) and base not in Path(path).parents] == []
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -115,7 +155,7 @@ def closing_office():
 @pytest.fixture(scope="session", autouse=DATABASE is None)
 def migrating_open(tmp_path_factory):
     """Have new SQLite stores begin as copies of one that was migrated: most tests open a store, and none is about that
-    but those of `tests/platform/store`, which put back the `Store.open` that is returned here."""
+    but those with the fixture `migrations`, which puts back the `Store.open` that is returned here."""
     from hud_platform.store import Store
 
     opened = Store.open.__func__
@@ -182,7 +222,14 @@ def checks_of_exactness():
 
 
 @pytest.fixture(scope="session", autouse=DATABASE is not None)
+def all_on_postgresql():
+    with on_postgresql():
+        yield
+
+
+@contextlib.contextmanager
 def on_postgresql():
+    """Have stores of this process, and of those that it starts, lie on PostgreSQL."""
     from hud_platform.process.config import PlatformConfig
     from hud_platform.store import Store
 

@@ -15,6 +15,7 @@ import pytest
 
 from hud.errors import InfrastructureFault
 from hud.eval.runtimes.containers.container_engine import ContainerEngine, container_engine
+from tests.lasting_folders import lasting_folder
 from tests.sources import ROOT
 
 TINY = "hud-tests/tiny:1"
@@ -40,7 +41,7 @@ def working_engine() -> ContainerEngine | None:
     if _runs(engine):
         return engine
     if engine.program == "podman" and "CONTAINERS_CONF" not in os.environ:
-        path = Path(tempfile.mkdtemp(prefix="hud-containers-")) / "containers.conf"
+        path = lasting_folder("hud-containers-") / "containers.conf"
         path.write_text(_CONFIGURATION)
         os.environ["CONTAINERS_CONF"] = str(path)
         if _runs(engine):

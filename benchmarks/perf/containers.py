@@ -58,9 +58,8 @@ def archive() -> bytes:
     return stream.getvalue()
 
 
-def stored(engine: ContainerEngine) -> Path:
-    """Store the image in the engine, and return an archive of it."""
-    folder = Path(tempfile.mkdtemp())
+def stored(engine: ContainerEngine, folder: Path) -> Path:
+    """Store the image in the engine, and return an archive of it in a folder."""
     (folder / "root.tar").write_bytes(archive())
     for arguments in (
         ("import", str(folder / "root.tar"), REFERENCE),
@@ -178,15 +177,20 @@ async def main() -> None:
         engine = container_engine()
     except InfrastructureFault as fault:
         sys.exit(f"This needs docker or podman: {fault}")
-    os.environ["HUD_HOME"] = tempfile.mkdtemp()
-    unpacked = add_image(stored(engine), REFERENCE)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["HUD_HOME"] = home
+        await measure_all(engine, Path(home))
+    print("load", *os.getloadavg(), flush=True)
+
+
+async def measure_all(engine: ContainerEngine, folder: Path) -> None:
+    """Measure both ways with a store and archives in a folder."""
+    unpacked = add_image(stored(engine, folder), REFERENCE)
     if shutil.which("bwrap") is not None:
         await measure("an unpacked image", unpacked, bare_bubblewrap(unpacked), "bubblewrap", None)
     if runs(engine):
         run = [engine.program, "run", "--rm", "--pull=never", "--network", "none", REFERENCE, "/bin/true"]  # fmt: skip
         await measure(f"a container of {engine.program}", engine_image(REFERENCE), lambda: timed(run), f"{engine.program} run", engine)  # fmt: skip
-    shutil.rmtree(os.environ["HUD_HOME"])
-    print("load", *os.getloadavg(), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from tests.cli.test_models_command import CREATE, home, hud  # noqa: F401
 OPTIONS = "--steps 2 --group 4 --tasks-per-step 2 --max-tokens 8 --lr 0.001 --max-concurrent 1"
 
 
-def ranks(*arguments):
+def ranks(folder, *arguments):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--log-dir", str(folder / "ranks")]  # Else it leaves a folder of its own.
     command += ["--nproc-per-node", "2", "-m", "hud.cli.distributed", *arguments]
     return subprocess.run(
         command,
@@ -33,7 +34,7 @@ def test_two_ranks_train_what_one_would_and_one_goes_on(hud, home):  # noqa: F81
     hud(CREATE)
     hud("models fork tiny --name other --lora-rank 4")
     hud("models fork tiny --name third --lora-rank 4")
-    done = ranks("train", "other", "tasks.py", *OPTIONS.split(), "--json")
+    done = ranks(home.parent, "train", "other", "tasks.py", *OPTIONS.split(), "--json")
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout)
     alone = json.loads(hud(f"train third tasks.py {OPTIONS} --json"))
@@ -51,8 +52,8 @@ def test_two_ranks_train_what_one_would_and_one_goes_on(hud, home):  # noqa: F81
 
 
 @pytest.mark.slow
-def test_several_ranks_train_and_do_nothing_else(hud):  # noqa: F811
-    done = ranks("eval", "tasks.py")
+def test_several_ranks_train_and_do_nothing_else(hud, home):  # noqa: F811
+    done = ranks(home.parent, "eval", "tasks.py")
     assert done.returncode != 0
     assert "Several ranks train: torchrun" in done.stderr
 

@@ -46,6 +46,7 @@ def together(alone, tmp_path_factory):
 def started(count, folder, *arguments, threads="1"):
     """Return what the ranks found that torchrun starts; without `threads` torch takes as many as there are cores."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--log-dir", str(folder / "log")]  # Else it leaves a folder of its own.
     command += ["--nproc-per-node", str(count), ranks_at_work.__file__, str(folder), *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     if threads:
