@@ -53,8 +53,7 @@ lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, br
 
 test: $(STAMP) $(OFFICIAL)/.installed  ## Run the tests on SQLite, and samples of what is slow or needs PostgreSQL (11 minutes)
 	@scripts/setup-worlds
-	@scripts/run-tests $(BIN)/python -m "not slow"
-	@scripts/test-on-postgresql scripts/run-tests $(BIN)/python tests/platform/store -m "not slow"
+	@scripts/test-on-postgresql --store scripts/run-tests $(BIN)/python -m "not slow"
 
 test-all: test  ## Run `make test`, then all the rest: slow tests, PostgreSQL, kernels switched off (50 minutes)
 	@echo "==> the slow tests, on SQLite"

@@ -9,6 +9,7 @@ import pytest
 from hud.errors import NotFoundError, StoreError, UsageError
 from hud_platform.store.blobs import Blobs
 
+pytestmark = pytest.mark.sqlite  # Blobs are no rows of a database.
 TEAM = "1" * 32
 
 

@@ -15,6 +15,7 @@ from hud_platform.models.registry import Registry
 from hud_platform.store import Store, tables
 from hud_platform.store.tables import LOCAL_TEAM
 
+pytestmark = pytest.mark.usefixtures("migrations")
 AT = 1_760_000_000_000_000
 """A moment in microseconds since the epoch, as the store has it."""
 

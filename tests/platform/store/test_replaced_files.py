@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 import sqlalchemy as sa
-from tests.conftest import DATABASE
 from tests.security.server import AttackedServer, bearer
 
 from hud.errors import StoreError
@@ -13,7 +12,7 @@ from hud_platform.process.background import Background
 from hud_platform.store import Store
 from hud_platform.store.tables import jobs
 
-pytestmark = pytest.mark.skipif(DATABASE is not None, reason="PostgreSQL has no files of ours")
+pytestmark = pytest.mark.sqlite  # PostgreSQL has no files of ours.
 REPLACED = r"hud\.db was removed or replaced while it was open.*start it again\."
 
 

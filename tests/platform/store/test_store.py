@@ -16,6 +16,8 @@ from hud.errors import StoreError, UsageError
 from hud_platform.store import Store, tables
 from hud_platform.store.store import HEAD, MIGRATIONS
 
+pytestmark = pytest.mark.usefixtures("migrations")
+
 
 def job(identifier):
     return sa.insert(tables.jobs).values(id=identifier, name="x", created_at=datetime.now(UTC))
