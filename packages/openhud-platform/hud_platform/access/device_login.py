@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 
 import sqlalchemy as sa
@@ -43,7 +43,7 @@ class DeviceLogins:
         """Start a login. Raises `TooManyRequests` beyond `MOST_OPEN` open logins."""
         letters = "".join(secrets.choice(_LETTERS) for _ in range(8))
         begun = Begun(secrets.token_urlsafe(32), f"{letters[:4]}-{letters[4:]}")
-        now = datetime.now(UTC)
+        now = self.store.clock.now()
         logins = tables.device_logins
         with self.store.begin() as connection:
             connection.execute(sa.delete(logins).where(logins.c.expires_at < now))
@@ -71,7 +71,7 @@ class DeviceLogins:
         """Return the device name of a code. Raises `NotFoundError` for an unknown, used or expired code."""
         logins = tables.device_logins
         row = self.store.row(sa.select(logins).where(logins.c.user_code == _code(user_code)))
-        if row is None or row.status != "pending" or row.expires_at < datetime.now(UTC):
+        if row is None or row.status != "pending" or row.expires_at < self.store.clock.now():
             raise NotFoundError("This code is unknown, used or expired; start the login again.")
         return str(row.client_name)
 
@@ -88,7 +88,7 @@ class DeviceLogins:
     def collect(self, device_code: str) -> tuple[Key, str] | Refusal:
         """Return a new key and its secret, once, after the login was confirmed; otherwise the reason."""
         logins = tables.device_logins
-        now = datetime.now(UTC)
+        now = self.store.clock.now()
         own_login = logins.c.digest == digest(device_code)
         with self.store.begin() as connection:
             row = connection.execute(sa.select(logins).where(own_login)).one_or_none()

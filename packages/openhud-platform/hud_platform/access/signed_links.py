@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hmac
-import time
 
 from hud import exact_json
 from hud.errors import NotFoundError, PlatformError
 from hud_platform.access.identity import Identity
 from hud_platform.access.keys import Keys
 from hud_platform.access.passes import Passes
+from hud_platform.store.clock import steady_time
 
 
 class SignedLinks:
@@ -21,7 +21,7 @@ class SignedLinks:
         self._keys = keys
 
     def make(self, purpose: str, subject: str, who: Identity, until: float) -> str:
-        """Return a token for a URL that is valid until a date, in seconds since the epoch."""
+        """Return a token for a URL that is valid until a date of `steady_time`."""
         content = exact_json.dumps([subject, until, who.key_id])
         body = base64.urlsafe_b64encode(content).decode().rstrip("=")
         return f"{body}.{self._sign(purpose, body)}"
@@ -37,7 +37,7 @@ class SignedLinks:
         subject, until, key_id = exact_json.loads(
             base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
         )
-        if until < time.time():
+        if until < steady_time():
             raise PlatformError("This URL has expired; ask for a new one.", 403)
         key = None if key_id is None else self._keys.by_id(key_id)
         if key_id is not None and (key is None or not key.valid):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import sqlalchemy as sa
 
@@ -25,7 +25,7 @@ class WebSessions:
     def begin(self, key: Key) -> str:
         """Start a session and return its secret for the cookie. Deletes expired sessions."""
         secret = secrets.token_urlsafe(32)
-        sessions, now = tables.web_sessions, datetime.now(UTC)
+        sessions, now = tables.web_sessions, self.store.clock.now()
         row = {"key_id": key.id, "created_at": now, "expires_at": now + LIFETIME}
         with self.store.begin() as connection:
             connection.execute(sa.delete(sessions).where(sessions.c.expires_at < now))
@@ -37,7 +37,7 @@ class WebSessions:
         if not secret:
             return None
         sessions = tables.web_sessions
-        live = sessions.c.expires_at > datetime.now(UTC)
+        live = sessions.c.expires_at > self.store.clock.now()
         query = sa.select(sessions.c.key_id).where(sessions.c.digest == digest(secret), live)
         key_id = self.store.value(query)
         key = None if key_id is None else self.keys.by_id(key_id)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, WebSocket, WebSocketDisconnect
@@ -31,6 +30,7 @@ from hud_platform.dependencies import (
 )
 from hud_platform.environments.build_queue import FAILED, Builds
 from hud_platform.environments.registry import SUCCEEDED
+from hud_platform.store.clock import steady_time
 
 router = APIRouter(tags=["environments"])
 
@@ -65,7 +65,7 @@ def upload_url(request: Request, builds: BuildsPart, links: LinksPart, who: Who)
     while the key is."""
     build_id = builds.begin(who.team_id)
     place = request.url_for("receive_archive", build_id=build_id)
-    token = links.make(UPLOAD, build_id, who, time.time() + UPLOAD_SECONDS)
+    token = links.make(UPLOAD, build_id, who, steady_time() + UPLOAD_SECONDS)
     return {"upload_url": f"{place}?token={token}", "build_id": build_id}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +15,7 @@ from hud_platform.dependencies import LinksPart
 from hud_platform.models.checkpoint_files import SAMPLER
 from hud_platform.models.records import CheckpointRecord, ModelRecord
 from hud_platform.models.registry import Registry
+from hud_platform.store.clock import steady_time
 
 DOWNLOAD = "download"
 """Purpose of the signed links."""
@@ -35,7 +35,7 @@ def download_urls(
 ) -> dict[str, Any]:
     """Return a URL for each file of a checkpoint's weights, and their end. Each is valid while the caller's key is. Blocks."""
     folder = registry.tree.present(node, model) / SAMPLER
-    until = time.time() + DOWNLOAD_SECONDS
+    until = steady_time() + DOWNLOAD_SECONDS
     token = links.make(DOWNLOAD, node.id, who, until)
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {

@@ -141,7 +141,7 @@ class CallStore:
         if time.monotonic() - self._cleaned > CLEAN_SECONDS:
             self._cleaned = time.monotonic()
             self.clean()
-        opened = datetime.now(UTC)
+        opened = self._store.clock.now()
         expires = opened + timedelta(seconds=seconds)
         with self._store.begin() as connection:
             refuse_foreign(connection, team, [], [grant.trace_id])
@@ -289,10 +289,10 @@ class CallStore:
 
         A run's end follows its steps into the store.
         """
-        passes, runs = tables.run_passes, tables.runs
-        over = sa.or_(passes.c.ended_at.is_not(None), passes.c.expires_at < datetime.now(UTC))
+        passes, runs, now = tables.run_passes, tables.runs, self._store.clock.now()
+        over = sa.or_(passes.c.ended_at.is_not(None), passes.c.expires_at < now)
         recorded = runs.c.status != "running"
-        late = passes.c.expires_at < datetime.now(UTC) - timedelta(seconds=UNRECORDED_SECONDS)
+        late = passes.c.expires_at < now - timedelta(seconds=UNRECORDED_SECONDS)
         query = (
             sa.select(passes.c.id, passes.c.trace_id, passes.c.team_id)
             .outerjoin(runs, runs.c.trace_id == passes.c.trace_id)
