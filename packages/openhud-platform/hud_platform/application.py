@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from hud import __version__, exact_json
+from hud.durable_files import closed_file
 from hud.errors import HudError, PlatformError, StoreError, StoreFullError
 from hud_platform.access.bodies import NO_TEXT, Bodies
 from hud_platform.access.middleware import Door, retry_headers
@@ -30,6 +31,7 @@ from hud_platform.process.metrics import Measured
 from hud_platform.routes import ROUTERS, first_routers
 from hud_platform.store.store import NO_ROOM
 
+CLOSED = "The server may not read or write one of its files; its log names the file."
 TOO_DEEP = "A value of this request is nested too deep."
 
 _log = logging.getLogger("hud.platform")
@@ -84,7 +86,13 @@ def create_app(config: PlatformConfig) -> FastAPI:
         app.add_middleware(PassDoor, passes=parts.passes)
     app.add_middleware(ResponseHeaders)  # Outermost: refusals have these headers, too.
     expected = (HudError, RequestValidationError, UnicodeEncodeError)
-    for kind in (*expected, RecursionError, exact_json.NestedTooDeepError, Exception):
+    for kind in (
+        *expected,
+        PermissionError,
+        RecursionError,
+        exact_json.NestedTooDeepError,
+        Exception,
+    ):
         app.add_exception_handler(kind, _respond_with_error)
     # The router's fallback for paths without a route.
     app.router.default = _absent
@@ -123,5 +131,13 @@ async def _respond_with_error(request: Request, error: Exception) -> Response:
             return JSONResponse({"detail": TOO_DEEP}, status_code=400)
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             return JSONResponse({"detail": NO_ROOM}, status_code=StoreFullError.status)
+        case OSError() if (closed := closed_file(error)) is not None:
+            _log.error("%s", closed)
+            hidden = request.app.state.parts.config.keys
+            return JSONResponse(
+                {"detail": CLOSED if hidden else str(closed)},
+                status_code=StoreError.status,
+                headers={"x-hud-error": StoreError.__name__},
+            )
     sentence = f"{request.method} {request.url.path} failed in the server ({type(error).__name__})."
     return JSONResponse({"detail": f"{sentence} See the server's log."}, status_code=500)

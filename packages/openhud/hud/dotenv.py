@@ -63,11 +63,12 @@ def write_dotenv(path: Path, values: Mapping[str, str]) -> None:
 
 
 def _text(path: Path) -> str:
-    if path.is_fifo() or path.is_socket() or path.is_char_device():
-        raise UsageError(
-            f"{path} is no regular file. Remove it, or replace it by a file of KEY=VALUE lines."
-        )
     try:
+        # Raises, too, where a folder on the way belongs to another user.
+        if path.is_fifo() or path.is_socket() or path.is_char_device():
+            raise UsageError(
+                f"{path} is no regular file. Remove it, or replace it by a file of KEY=VALUE lines."
+            )
         text = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
     except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
         return ""

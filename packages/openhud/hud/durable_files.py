@@ -6,6 +6,7 @@ renamed, then the folder that has the name is flushed. This module knows nothing
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -19,6 +20,7 @@ from hud.errors import StoreError
 
 PRIVATE = 0o600
 """Mode of files that only their owner may read."""
+_CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
@@ -99,10 +101,25 @@ def refuse_irregular(path: Path) -> None:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return
+    except PermissionError as error:
+        raise StoreError(
+            f"{path} cannot be reached: a folder on the way is closed to this user. Open it, or set HUD_HOME to another "
+            "folder."
+        ) from error
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(mode):
         raise StoreError(_no_file(path))
+
+
+def closed_file(error: Exception) -> StoreError | None:
+    """Return the error of a file that this user may not read or write, with its cure; None for any other error."""
+    if not isinstance(error, OSError) or error.errno not in _CLOSED or not error.filename:
+        return None
+    return StoreError(
+        f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}. Let this user read and write it, or choose another "
+        "folder (HUD_HOME)."
+    )
 
 
 def refuse_open(path: Path) -> None:

@@ -25,6 +25,7 @@ from hud.cli.hud_commands import refused, respelled
 from hud.cli.option_checks import check_options
 from hud.cli.plugged_commands import plugged, plugged_names
 from hud.cli.refused_arguments import refused_argument
+from hud.durable_files import closed_file
 from hud.errors import HudError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 
@@ -176,6 +177,7 @@ def report(error: Exception, arguments: list[str]) -> int:
         )
         error = StoreError(no_room)
     error = refused_argument(error, arguments) or error
+    error = closed_file(error) or error
     expected = isinstance(error, HudError)
     kind = type(error).__name__
     sentence = str(error).strip() if expected else f"{kind}: {str(error).strip() or 'no message'}"

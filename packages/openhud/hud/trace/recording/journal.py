@@ -265,15 +265,17 @@ def _read_all(file: int) -> bytes:
 
 
 def _told(path: Path, error: OSError) -> StoreError:
+    closed = isinstance(error, PermissionError)
+    cure = "Let this user write there" if closed else "Free some space"
     return StoreError(
-        f"Nothing can be recorded in {path}: {error.strerror}{free_space(path)}. "
-        "What was recorded before is kept. Free some space, or set HUD_HOME to another folder."
+        f"Nothing can be recorded in {path}: {error.strerror}{'' if closed else free_space(path)}. "
+        f"What was recorded before is kept. {cure}, or set HUD_HOME to another folder."
     )
 
 
 def free_space(path: Path) -> str:
     """Return the free disk space at `path`, as the last clause of a message."""
-    existing = next((place for place in (path, *path.parents) if place.exists()), None)
+    existing = next((place for place in (path, *path.parents) if os.path.exists(place)), None)
     if existing is None:
         return ""
     return f"; {shutil.disk_usage(existing).free / 1e6:,.1f} MB are free there"
