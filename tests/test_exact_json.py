@@ -58,6 +58,18 @@ def test_an_integer_is_read_at_any_depth():
 @pytest.mark.parametrize(
     "document",
     [
+        '{"team": "00000000000000000000000000000000"}',
+        "[9999999999999999999, 0.12345678901234567890]",
+    ],
+)
+def test_digits_that_are_no_integer_beyond_64_bits_are_read_once(monkeypatch, document):
+    monkeypatch.setattr(exact_json, "_exactly", None)
+    assert exact_json.loads(document) == json.loads(document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
         "0.12345678901234567890123",
         '"12345678901234567890123"',
         "[1e25, 12345678901234567890123.5]",

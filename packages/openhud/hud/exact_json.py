@@ -48,6 +48,8 @@ _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 """Range of the integers that `orjson` writes."""
 _LONG = b"0" * 19
 """Digits of the shortest integer that `orjson` reads as a float."""
+_BEFORE_INTEGERS = {b"", *(bytes([code]) for code in b" \t\r\n[,:-")}
+"""What is before an integer; other digits belong to a fraction, an exponent, or a text such as an id of zeros."""
 MOST_DIGITS = 4_300
 """Digits of the longest integer that Python converts from text by default."""
 _UNREADABLE = b"0" * (MOST_DIGITS + 1)
@@ -79,7 +81,7 @@ def loads(data: bytes | bytearray | memoryview | str) -> Any:
 
 
 def _has_long_number(data: bytes | bytearray | memoryview | str) -> bool:
-    """True for text with as many digits in a row as an integer beyond 64 bits has, except fractions.
+    """Return whether a text has as many digits in a row as an integer beyond 64 bits, and none of a fraction or an id.
 
     A regular expression takes ten times as long.
     """
@@ -87,10 +89,13 @@ def _has_long_number(data: bytes | bytearray | memoryview | str) -> bool:
     digits = encoded.translate(_DIGITS)
     start = digits.find(_LONG)
     while start >= 0:
-        if encoded[start - 1 : start] != b".":
-            return True
         end = digits.find(b" ", start)
-        start = digits.find(_LONG, end) if end >= 0 else -1
+        end = len(digits) if end < 0 else end
+        before = encoded[start - 1 : start]
+        # A positive integer of 19 digits is within 64 bits.
+        if before in _BEFORE_INTEGERS and (before == b"-" or end - start > len(_LONG)):
+            return True
+        start = digits.find(_LONG, end)
     return False
 
 

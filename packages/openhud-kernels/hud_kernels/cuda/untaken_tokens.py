@@ -29,32 +29,45 @@ class UntakenTokens:
         """Steps of which each request has the tokens."""
         self._room = np.array([request.most - len(request.token_ids) for request in requests])
         """Steps after which each turn is as long as it may be."""
-        self._watched = np.array([is_watched(request) for request in requests])
-        self._stops = np.array(
-            sorted(frozenset().union(*(r.stop_ids for r in requests))), dtype=np.int64
-        )
-        self._ended = np.zeros(len(requests), dtype=bool)
+        self._shortest = int(self._room.min())
+        watched = np.array([is_watched(request) for request in requests])
+        self._watched = watched if watched.any() else None
+        self._stops = sorted(frozenset().union(*(request.stop_ids for request in requests)))
+        self._goes_on = np.ones(len(requests), dtype=bool)
+        """False for requests that have ended."""
+        self._left = len(requests)
+        """Requests that have not ended."""
+        self._due: list[int] = []
+        """Rows that the last `add` returned."""
 
     def add(self, ids: NDArray[np.int64], logprobs: NDArray[np.float64]) -> Sampled:
         """Keep a step's ids and logprobs (B,); return the tokens of requests that may end with it, or are watched."""
         self._ids[self._steps], self._logprobs[self._steps] = ids, logprobs
         self._steps += 1
-        due = self._watched | (self._room <= self._steps)
-        due |= (ids[:, None] == self._stops).any(axis=1)
-        return self._take(np.flatnonzero(due & ~self._ended))
+        due = np.zeros(len(ids), dtype=bool) if self._watched is None else self._watched.copy()
+        if self._steps >= self._shortest:
+            due |= self._room <= self._steps
+        for stop in self._stops:
+            due |= ids == stop
+        rows = np.flatnonzero(due & self._goes_on)
+        self._due = rows.tolist()
+        return self._take(rows) if self._due else []
 
     def note_ends(self) -> None:
-        """Discard what is sampled from now on of the requests that have ended."""
-        self._ended[:] = [request.outcome is not None for request in self._requests]
+        """Discard what is sampled from now on of the requests that have ended with the tokens of the last `add`."""
+        for row in self._due:
+            if self._requests[row].outcome is not None:
+                self._goes_on[row] = False
+                self._left -= 1
 
     @property
     def over(self) -> bool:
         """True once every request has ended."""
-        return bool(self._ended.all())
+        return not self._left
 
     def rest(self) -> Sampled:
         """Return the tokens that the requests still lack."""
-        return self._take(np.flatnonzero(~self._ended & (self._taken < self._steps)))
+        return self._take(np.flatnonzero(self._goes_on & (self._taken < self._steps)))
 
     def _take(self, rows: NDArray[np.intp]) -> Sampled:
         if not len(rows):
