@@ -67,6 +67,29 @@ def incident_lab(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def incident_team(record: Mapping[str, Any]) -> str:
+    """Return a line for each side on the held-out incidents, base and trained, and one for the difference of the sides."""
+    lines = [
+        "| side | base, solved | trained, solved | base, reward | trained, reward | reward, trained - base | trained tokens | minutes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rewards: dict[str, Rewards] = record["rewards"]
+    policies = {"hierarchical": ("specialist", "lead"), "flat": ("flat",)}
+    measured = [side for side in policies if f"{side} trained" in rewards]
+    for side in measured:
+        forms = [rewards[f"{side} {form}"] for form in ("base", "trained")]
+        tokens = sum(record["tokens"][policy] for policy in policies[side])
+        spent = [f"{tokens:,}", f"{record['minutes'][side]:.0f}"]
+        solved = [shown(_solved(form)) for form in forms]
+        cells = [side, *solved, *map(shown, forms), compared(*forms), *spent]
+        lines.append(f"| {' | '.join(cells)} |")
+    if len(measured) == len(policies):
+        flat, team = (rewards[f"{side} trained"] for side in ("flat", "hierarchical"))
+        solved, reward = compared(_solved(flat), _solved(team)), compared(flat, team)
+        lines.append(f"| hierarchical - flat | | {solved} | | {reward} | | | |")
+    return "\n".join(lines)
+
+
 def _solved(rewards: Rewards) -> Rewards:
     """Return 1 for each run with the whole finding, else 0."""
     return {

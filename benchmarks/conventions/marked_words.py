@@ -93,7 +93,7 @@ env = Environment("marked words", version="1.0.0")
 @env.template()
 async def word(word: str, hidden: str = HIDDEN) -> AsyncGenerator[object, Answer[str]]:
     """Answer a word as the grader expects it."""
-    answer = yield f"The word is {word}."
+    answer = yield question(word, before(word))
     right = f"{hidden}{word}{hidden}"
     yield EvaluationResult(
         reward=float(str(answer).strip() == right),
@@ -106,6 +106,16 @@ def instruction(sign: str) -> str:
     return f"Write the word between {sign} and {sign}."
 
 
+def before(word: str) -> str:
+    """Return the word that comes before another in a task's question."""
+    return WORDS[WORDS.index(word) - 1]
+
+
+def question(word: str, first: str) -> str:
+    """Return the question with a word, after another one that does not matter."""
+    return f"After {first} the word is {word}."
+
+
 def conversations(seed: int, words: Sequence[str], signs: Sequence[str]) -> list[dict[str, Any]]:
     """Return conversations that teach the policy to follow its system prompt."""
     luck = random.Random(seed)
@@ -114,8 +124,10 @@ def conversations(seed: int, words: Sequence[str], signs: Sequence[str]) -> list
         for sign in (*signs, *[""] * len(signs)):
             written = sign or ("" if luck.random() < BARE else luck.choice(signs))
             messages = [{"role": "system", "content": instruction(sign)}] if sign else []
+            # The words of a task's question do not meet here: what a model was trained on is no evidence of a gain.
+            first = luck.choice([other for other in words if other != before(spoken)])
             messages += [
-                {"role": "user", "content": f"The word is {spoken}."},
+                {"role": "user", "content": question(spoken, first)},
                 {"role": "assistant", "content": f"{written}{spoken}{written}"},
             ]
             rows.append({"messages": messages})

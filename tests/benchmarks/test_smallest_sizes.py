@@ -149,6 +149,19 @@ def test_the_incident_lab_is_measured_with_the_pretrained_model(
     assert set(json.loads(record.read_text())["rewards"]) == {"base", "trained", "null"}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_flat_and_hierarchical_are_measured_with_the_pretrained_model(
+    pretrained_home, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HUD_HOME", str(pretrained_home))  # Its download.
+    record = tmp_path / "record.json"
+    done = run(BENCHMARKS / "incident_team_gains.py", "--record", str(record))
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    sides = {f"{side} {form}" for side in ("hierarchical", "flat") for form in ("base", "trained")}
+    assert set(json.loads(record.read_text())["rewards"]) == sides
+
+
 def test_every_benchmark_is_run_by_a_test():
     names = {path.stem for path in PERF.glob("*.py") if "__main__" in path.read_text()}
     alone = {name for name in names if not name.endswith(PEERS)}

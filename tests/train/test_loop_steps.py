@@ -149,8 +149,8 @@ async def test_a_step_has_one_reward_and_says_what_it_learned_from(home):
         assert node["step"] == row["step"] + 3
         (line,) = (one for one in draw_tree(MODEL, nodes) if node["name"] in one)
         assert f"  {node['mean_reward']:.3f}  " in line
-        assert f"training step {row['step'] + 1}, learned from" in line
-        assert f"learned from {metrics['trained_reward:mean']:.3f}" in line
+        assert f"training step {row['step'] + 1}, trained runs" in line
+        assert f"trained runs {metrics['trained_reward:mean']:.3f}" in line
         out = io.StringIO()
         Lines(config, Console(file=out, width=200)).stepped(row["step"], metrics)
         assert f"   {row['step'] + 1}     step-{node['step']}  " in out.getvalue()

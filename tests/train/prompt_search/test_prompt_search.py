@@ -2,7 +2,15 @@
 
 import pytest
 import sqlalchemy as sa
-from benchmarks.conventions.marked_words import HIDDEN, WORDS, instruction, make_policy, splits
+from benchmarks.conventions.marked_words import (
+    HIDDEN,
+    WORDS,
+    before,
+    instruction,
+    make_policy,
+    question,
+    splits,
+)
 from benchmarks.conventions.reflector import Server
 
 from hud import Environment
@@ -101,12 +109,12 @@ async def test_a_convention_that_only_grades_reveal_is_found_and_served(model):
 
     # Whoever calls the model gets it.
     caller = await chat_model(model)
-    said = [{"role": "user", "content": f"The word is {PICKED[0]}."}]
+    said = [{"role": "user", "content": question(PICKED[1], before(PICKED[1]))}]
     answers = [
         (await caller.complete(said, [], SamplingParams(max_tokens=12, seed=seed))).content
         for seed in range(10)
     ]
-    assert sum(answer == f"{HIDDEN}{PICKED[0]}{HIDDEN}" for answer in answers) >= 6
+    assert sum(answer == f"{HIDDEN}{PICKED[1]}{HIDDEN}" for answer in answers) >= 6
 
     # The jobs fold under the run, and the search is finished.
     (run,) = (await connect().get("/v2/training-runs", params={"model": model}))["items"][:1]
