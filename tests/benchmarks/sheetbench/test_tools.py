@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -177,6 +178,18 @@ def test_an_idle_office_ends_and_the_next_calculation_starts_another(run):
             process = calculator._process
             assert process is not None
             process.wait(30)
+    finally:
+        calculator.close()
+
+
+@pytest.mark.slow
+@with_office
+def test_an_office_whose_temporary_folder_was_deleted_is_started_again(run):
+    calculator, content = Office(), saved(run.book.workbook)
+    try:
+        calculator.recalculate(content)
+        shutil.rmtree(calculator._folder.path)
+        assert calculator.recalculate(content)[0]["Data"][1][2] == 2
     finally:
         calculator.close()
 

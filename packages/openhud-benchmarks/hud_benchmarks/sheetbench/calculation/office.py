@@ -98,7 +98,9 @@ class Office:
         self, workbook: bytes, changes: Sequence[Changes]
     ) -> dict[str, list[Values]] | None:
         """Return the worker's answer, None where it ended; raises `CalculationError` where it takes too long."""
-        if self._process is None or self._process.poll() is not None:
+        running = self._process is not None and self._process.poll() is None
+        # Folders of temporary files are emptied at times, also while their program runs.
+        if not running or self._folder is None or not self._folder.path.is_dir():
             self._start()
         assert self._folder is not None
         file = self._folder.path / "workbook.xlsx"
