@@ -126,7 +126,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def all_folders_removed(tmp_path_factory):
-    """Fail the last test of a process whose tests, or the product in them, left folders beside those of pytest."""
+    """Fail the last test of a process in which the product left folders, which it names `hud-...`."""
     folder, made, make = tmp_path_factory.mktemp("session"), [], tempfile.mkdtemp
 
     def noted(*arguments, **options):
@@ -139,8 +139,8 @@ def all_folders_removed(tmp_path_factory):
         if os.environ["HUD_HOME"] == NO_HOME:
             patch.setenv("HUD_HOME", str(folder / "home"))
         yield
-    base = tmp_path_factory.getbasetemp()
-    assert [path for path in made if os.path.exists(path) and base not in Path(path).parents] == []
+    left = [path for path in map(Path, made) if path.name.startswith("hud-") and path.exists()]
+    assert [path for path in left if folder.parent not in path.parents] == []
 
 
 @pytest.fixture(scope="module", autouse=True)
