@@ -172,7 +172,7 @@ def _miscounted(text: str, units: tuple[str, ...], messages: list[str]) -> str |
 
     Numbers of other things than the units are no counts of them, and any number of them may be said.
     """
-    counts = [said for message in messages if (said := _counts(message, len(text), units))]
+    counts = [numbers for message in messages if (numbers := _counts(message, len(text), units))]
     if not counts or text not in counts[-1]:
         return f"The customer was not told {text!r} in the end."
     if len(counts[-1]) > _MOST_COUNTS:
