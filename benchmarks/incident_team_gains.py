@@ -30,7 +30,9 @@ from time import perf_counter
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "depot"))
 
+import demo
 from records import circumstances
 from sizes import SMALLEST, size
 
@@ -47,7 +49,7 @@ from hud.train.loop import train
 from hud.train.promotion.checkpoint_comparison import play
 from hud.train.supervised.supervised_run import warm_up
 from hud_benchmarks.incident_lab import players
-from incident_lab_gains import GRPO, HELD_OUT, LIMIT, VARIANTS, WARM_UPS, demo
+from incident_lab_gains import GRPO, HELD_OUT, LIMIT, VARIANTS, WARM_UPS
 from incident_variants import HELD_OUT_PREFIX, write_incidents
 from page_tables import write_table
 
