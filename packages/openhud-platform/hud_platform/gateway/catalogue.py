@@ -19,7 +19,7 @@ from hud_platform.models.provider_models import (
     provider_of,
     registered_model,
 )
-from hud_platform.models.records import BASE, ModelRecord
+from hud_platform.models.records import BASE, ModelRecord, missing_files_named
 from hud_platform.store.tables import LOCAL_TEAM
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Catalogue:
             prompted = tree.find(target, checkpoint)
             # None is the base here; for the engine it would be the head.
             pinned = prompted or BASE
-        form = format_of(target.folder, target.config.tool_call_parser)
+        with missing_files_named(target):
+            form = format_of(target.folder, target.config.tool_call_parser)
         return LocalModel(target, pinned, form, tree.system_prompt(prompted))
 
     def _record_or_provider(self, team: str, name: str) -> ModelRecord | ProviderModel:

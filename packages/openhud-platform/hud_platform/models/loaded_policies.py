@@ -29,7 +29,7 @@ from hud.errors import OverloadedError
 from hud_platform.models.backend_models import BackendModels
 from hud_platform.models.checkpoint_files import SAMPLER
 from hud_platform.models.model_export import export_weights
-from hud_platform.models.records import BASE, FOLDER, ModelRecord, Weights
+from hud_platform.models.records import BASE, FOLDER, ModelRecord, Weights, missing_files_named
 from hud_platform.models.sampling_servers import policy_on_servers
 from hud_platform.models.serving_policies import LocalServing, Serving, lora_config, sampler_options
 
@@ -252,6 +252,12 @@ class Policies:
         if model.config.backend is not None:
             return self._backends.policy(model, checkpoint_id), {}
         weights = self._verified(model, checkpoint_id)
+        with missing_files_named(model):
+            return self._load_weights(model, checkpoint_id, weights, on_servers=on_servers)
+
+    def _load_weights(
+        self, model: ModelRecord, checkpoint_id: str | None, weights: Weights, *, on_servers: bool
+    ) -> tuple[Policy, dict[str, torch.Tensor]]:
         device = training_device()
         lora = lora_config(model.config)
         parser = model.config.tool_call_parser

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from hud.engine.chat.tool_calls.formats import format_named
 from hud.engine.sample.options import BESIDE_TRAINING, SLOT_LIMIT
-from hud.errors import UsageError
+from hud.errors import NotFoundError, StoreError, UsageError
 
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
 MOST_RANK = 4096
@@ -215,3 +217,15 @@ class Weights:
     """Complete Hugging Face folder."""
     adapter: Path | None = None
     """Adapter to apply to it."""
+
+
+@contextmanager
+def missing_files_named(model: ModelRecord) -> Iterator[None]:
+    """Raise `StoreError` with its cure for a file that a model has lost: the model itself is found."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise StoreError(
+            f"The model {model.slug!r} has lost a file: {error} Restore it from a copy, or remove the model and add it again: "
+            f"hud models rm {model.slug}"
+        ) from error

@@ -37,7 +37,7 @@ from hud_platform.dependencies import (
     TeamSecrets,
 )
 from hud_platform.models.provider_models import builtin_records, find_builtin
-from hud_platform.models.records import ModelConfig, ModelRecord
+from hud_platform.models.records import ModelConfig, ModelRecord, missing_files_named
 from hud_platform.models.registry import Registry
 from hud_platform.routes.model_responses import shown_model, shown_with_folder
 from hud_platform.serving.calls import ForgetModel
@@ -185,12 +185,13 @@ def architecture(registry: Models, model_id: str) -> dict[str, Any]:
     model = registry.model(model_id)
     if model.config.provider is not None:
         raise UsageError(f"{model.slug!r} has no weights on this platform: its provider has them.")
-    tower = tower_of(model.folder)
-    return {
-        **asdict(DecoderConfig.from_folder(model.folder)),
-        "tower": None if tower is None else asdict(tower),
-        "parameters": weight_count(model.folder),
-    }
+    with missing_files_named(model):
+        tower = tower_of(model.folder)
+        return {
+            **asdict(DecoderConfig.from_folder(model.folder)),
+            "tower": None if tower is None else asdict(tower),
+            "parameters": weight_count(model.folder),
+        }
 
 
 @router.get("/{model_id}/lease")

@@ -46,7 +46,7 @@ def store_attachment(blobs: Blobs, team: str, data: str) -> str:
 
 
 def attach(blobs: Blobs, team: str, step: Any) -> int:
-    """Restore the attachments of a team's step, in place; return their characters. One with a missing blob stays empty."""
+    """Restore the attachments of a team's step, in place; return their characters. One with a missing or damaged blob stays empty."""
     size = 0
     for block in _objects(step):
         name = block.pop(_MARK, None)
@@ -54,7 +54,7 @@ def attach(blobs: Blobs, team: str, step: Any) -> int:
         if isinstance(name, str) and name.startswith(f"{team}/attachments/"):
             try:
                 block["data"] = blobs.get(name).decode("ascii")
-            except NotFoundError:
+            except (NotFoundError, UnicodeDecodeError):
                 block["data"] = ""
             size += len(block["data"])
     return size

@@ -304,7 +304,7 @@ def _without_blobs(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_files(store: Store, team: str, pictures: list[dict[str, Any]]) -> list[Picture]:
-    """Return pictures with their files. Raises `UsageError` for one whose file is gone."""
+    """Return pictures with their files. Raises `UsageError` for one whose file is gone or damaged."""
     shown: list[Picture] = []
     for picture in pictures:
         name = picture["blob"]
@@ -312,9 +312,9 @@ def _with_files(store: Store, team: str, pictures: list[dict[str, Any]]) -> list
             if not name.startswith(f"{team}/"):
                 raise NotFoundError(name)
             data = store.blobs.get(name).decode("ascii")
-        except NotFoundError:
+        except (NotFoundError, UnicodeDecodeError):
             raise UsageError(
-                f"The file of a recorded picture (SHA-256 {picture['sha256'][:16]}…) is no longer stored; leave its run out."
+                f"The file of a recorded picture (SHA-256 {picture['sha256'][:16]}…) is no longer stored whole; leave its run out."
             ) from None
         values = {key: value for key, value in picture.items() if key != "blob"}
         shown.append(Picture(**values, data=data))

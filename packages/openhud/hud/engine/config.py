@@ -172,7 +172,7 @@ class DecoderConfig:
         except FileNotFoundError:
             raise NotFoundError(f"{folder} is no model folder: it has no config.json.") from None
         except (ValueError, OSError, RecursionError) as error:
-            raise StoreError(f"{path} cannot be read: {error}.") from error
+            raise StoreError(f"{path} cannot be read: {error}. Restore it from a copy.") from error
         names = raw.get("architectures") if isinstance(raw, dict) else None
         name = names[0] if isinstance(names, list) and names else "?"
         if not isinstance(name, str) or name not in ARCHITECTURES:

@@ -83,16 +83,18 @@ def load_tokenizer(folder: Path) -> LoadedTokenizer:
     except FileNotFoundError:
         raise NotFoundError(f"{folder} has no tokenizer.json.") from None
     except (ValueError, OSError, RecursionError) as error:
-        raise StoreError(f"{path} is damaged: {error}.") from error
+        raise StoreError(f"{path} is damaged: {error}. Restore it from a copy.") from error
     try:
         growth, usual = _check(path, described), _is_usual(described)
     except (AttributeError, TypeError, ValueError, KeyError, RecursionError, IndexError) as error:
-        raise StoreError(f"{path} is damaged: {type(error).__name__}: {error}.") from error
+        raise StoreError(
+            f"{path} is damaged: {type(error).__name__}: {error}. Restore it from a copy."
+        ) from error
     in_process = {**described, "normalizer": None, "pre_tokenizer": None}
     try:
         tokenizer = parsed(text if usual else json.dumps(in_process))
     except ValueError as error:
-        raise StoreError(f"{path} is damaged: {error}.") from error
+        raise StoreError(f"{path} is damaged: {error}. Restore it from a copy.") from error
     return LoadedTokenizer(tokenizer, growth, None if usual else text)
 
 
