@@ -170,8 +170,10 @@ class Comparison:
     seed: int
     lines_every: int = 10
     """Steps between printed lines."""
+    stages: tuple[dict[str, Any], ...] = ({},)
+    """Trainings after one another, each with its own settings in place of some."""
     rollouts: int = 0
-    """Of the training."""
+    """Of the stages that this process trained."""
 
     async def rewards(self) -> dict[str, Rewards]:
         """Train twice; return the held-out rewards of `base`, `null` and `trained`."""
@@ -190,17 +192,23 @@ class Comparison:
         """Train a fork of the base, or go on with it; return its held-out rewards. A null run shuffles advantages."""
         name = "null" if null else "trained"
         print(f"{self.base}, {name}", flush=True)
-        config = TrainConfig(
-            model=f"{self.base}-{name}",
-            seed=self.seed + NULL_SEED if null else self.seed,
-            shuffle_advantages=null,
-            **self.settings,
-        )
-        await fork(self.base, config.model, checkpoint=self.head)
-        report = await train(config, tasks=self.tasks, reporter=Lines(self.lines_every))
-        groups = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
-        self.rollouts = int(groups) * config.group
-        return await self._score(config, report.head or "base")
+        model = f"{self.base}-{name}"
+        await fork(self.base, model, checkpoint=self.head)
+        runs = (await connect().get("/v2/training-runs", params={"model": model}))["items"]
+        ended = sum(run["status"] == "finished" for run in runs)
+        for stage in self.stages[ended:]:
+            config = TrainConfig(
+                model=model,
+                seed=self.seed + NULL_SEED if null else self.seed,
+                shuffle_advantages=null,
+                **self.settings | stage,
+            )
+            report = await train(config, tasks=self.tasks, reporter=Lines(self.lines_every))
+            groups = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
+            self.rollouts += int(groups) * config.group
+        config = TrainConfig(model=model, seed=self.seed, **self.settings)
+        resolved = await connect().get("/v2/models/resolve", params={"model": model})
+        return await self._score(config, resolved["head_checkpoint_id"] or "base")
 
     async def _score(self, config: TrainConfig, checkpoint: str) -> Rewards:
         rewards = rewards_by_attempt((await play(config, checkpoint, self.held_out)).runs)

@@ -23,6 +23,8 @@ import resource
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter, process_time
@@ -49,7 +51,7 @@ from page_tables import write_table
 
 RECORD = Path(__file__).with_suffix(".json")
 HELD_OUT = Path(__file__).with_name("incident_lab_held_out")
-GROUP = 2
+GROUP = 4
 """Runs of each held-out incident."""
 VARIANTS, LIMIT = size((6, None), (1, 2))
 """Variants of each incident to train on; incidents of each split, None: all."""
@@ -63,22 +65,47 @@ WARM_UPS: dict[str, tuple[int, dict[str, Any]]] = {
 so many odd tokens that it solves nothing, and no group has a signal."""
 GRPO: dict[str, Any] = {
     **demo.GRPO,
-    "steps": size(24, 1),
     "group": size(8, 2),
-    "lr": 2e-4,
     "max_tokens": 64,
     "max_turns": size(12, 3),
     "eval_temperature": 0.7,
     "eval_group": GROUP,
 }
-"""The settings of `make demo`, with twice its rate. Held-out runs are colder: a call has dozens of tokens, and an odd one spoils it. In
+"""The settings of `make demo`, but for the rate. Held-out runs are colder: a call has dozens of tokens, and an odd one spoils it. In
 training at this temperature most groups would have no signal: after the oracle's runs the policy is sure of itself."""
+STAGES: tuple[dict[str, Any], ...] = (
+    {"steps": size(24, 1), "lr": 2e-4},
+    # At this rate ten steps gain more than the 24 before them, and 25 lose it all.
+    {"steps": size(10, 1), "lr": 4e-4, "lr_floor": 0.87},
+)
+"""Trainings after one another; the second begins from the first one's weights, with an optimizer of its own."""
+
+
+@contextmanager
+def lab_folder(kept: Path | None, seed: int) -> Iterator[Path]:
+    """Yield a folder with the incidents and a store that has the pretrained model, for this process; remove it unless it is kept."""
+    os.environ.pop("HUD_API_URL", None)
+    lasting = settings.load().home
+    fetch(NAMED_MODELS[demo.BASE], lasting)
+    folder = kept or Path(tempfile.mkdtemp(prefix="incident-lab-"))
+    os.environ["HUD_HOME"] = str(folder / "home")
+    os.environ["INCIDENT_LAB"] = str(folder / "incidents")
+    try:
+        if not (folder / "home").exists():
+            write_incidents(HELD_OUT, folder / "incidents", VARIANTS, LIMIT, seed)
+            (folder / "home").mkdir()
+            (folder / "home" / "cache").symlink_to((lasting / "cache").resolve())
+            added = connect().post("/v2/models/add", {"source": demo.BASE, "name": demo.BASE})
+            asyncio.run(added)
+        yield folder
+    finally:
+        if kept is None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 async def make_base(seed: int) -> tuple[float, str]:
     """Make and warm up the base; returns the apprentice's mean reward, and the base's checkpoint."""
     incidents = importlib.import_module("incident_policies")
-    await connect().post("/v2/models/add", {"source": demo.BASE, "name": demo.BASE})
     await fork(demo.BASE, BASE, config=demo.ADAPTER)
     apprentice = 0.0
     for teacher, (every, warm_up) in WARM_UPS.items():
@@ -106,7 +133,7 @@ async def measure(record: dict[str, Any], file: Path, policies: list[str]) -> No
         record["cpu_minutes"][phase] = round((process_time() - used) / 60, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         record["peak_memory_gib"] = max(round(peak, 2), record.get("peak_memory_gib", 0.0))
-        record["steps"] = GRPO["steps"]
+        record["steps"] = sum(stage["steps"] for stage in STAGES)
         record.update(circumstances(), at=datetime.now(UTC).isoformat(timespec="seconds"))
         file.write_text(json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n")
         started, used = perf_counter(), process_time()
@@ -116,7 +143,7 @@ async def measure(record: dict[str, Any], file: Path, policies: list[str]) -> No
         record["apprentice"] = round(apprentice, 4)
         finish("warm-up")
     splits = [incidents.tasks(held_out=held_out) for held_out in (False, True)]
-    comparison = Comparison(BASE, record["head"], GRPO, *splits, seed, lines_every=1)
+    comparison = Comparison(BASE, record["head"], GRPO, *splits, seed, lines_every=1, stages=STAGES)
     for policy in policies:
         if policy in record["rewards"]:
             continue
@@ -137,28 +164,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="store to keep, and to go on from")
     parser.add_argument("--policies", default=",".join(POLICIES), help="those to measure, in order")
     options = parser.parse_args()
-    os.environ.pop("HUD_API_URL", None)
-    lasting = settings.load().home
-    fetch(NAMED_MODELS[demo.BASE], lasting)
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="incident-lab-gains-"))
-    draft = folder / "record.json"
-    os.environ["HUD_HOME"] = str(folder / "home")
-    os.environ["INCIDENT_LAB"] = str(folder / "incidents")
-    try:
+    with lab_folder(options.folder, options.seed) as folder:
+        draft = folder / "record.json"
         if draft.exists():
             record = json.loads(draft.read_text())
         else:
             record = {"null": "shuffled", "seed": options.seed}
             record |= {"rewards": {}, "minutes": {}, "cpu_minutes": {}}
-            write_incidents(HELD_OUT, folder / "incidents", VARIANTS, LIMIT, options.seed)
-            (folder / "home").mkdir()
-            (folder / "home" / "cache").symlink_to((lasting / "cache").resolve())
         policies = [name for name in options.policies.split(",") if name]
         asyncio.run(measure(record, draft, policies))
         shutil.copy(draft, options.record)
-    finally:
-        if options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
     print(table(record))
     if options.record == RECORD and not SMALLEST:
         write_table(LAB_PAGE, table(record))

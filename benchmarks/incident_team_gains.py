@@ -20,10 +20,8 @@ import argparse
 import asyncio
 import importlib
 import json
-import os
 import shutil
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -39,9 +37,8 @@ from sizes import SMALLEST, size
 from gain_tables import LAB_PAGE
 from gain_tables import incident_team as table
 from gains import Lines, fork, rounded, shown
-from hud import Task, Taskset, settings
+from hud import Task, Taskset
 from hud.client import connect
-from hud.engine.model_files.named_models import NAMED_MODELS, fetch
 from hud.eval import Job, Run
 from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.train.config import SubagentConfig, TrainConfig
@@ -49,8 +46,8 @@ from hud.train.loop import train
 from hud.train.promotion.checkpoint_comparison import play
 from hud.train.supervised.supervised_run import warm_up
 from hud_benchmarks.incident_lab import players
-from incident_lab_gains import GRPO, HELD_OUT, LIMIT, VARIANTS, WARM_UPS
-from incident_variants import HELD_OUT_PREFIX, write_incidents
+from incident_lab_gains import GRPO, WARM_UPS, lab_folder
+from incident_variants import HELD_OUT_PREFIX
 from page_tables import write_table
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -96,7 +93,7 @@ def config_of(policy: str, form: str, seed: int) -> TrainConfig:
     """Return the configuration of a policy in one form; a lead's specialists have the same form."""
     specialists = players.LOOKS if policy == "lead" else ()
     subagents = {area: SubagentConfig(model=named("specialist", form)) for area in specialists}
-    options = {**GRPO, "steps": STEPS[policy]}
+    options = {**GRPO, "steps": STEPS[policy], "lr": 2e-4}
     return TrainConfig(model=named(policy, form), seed=seed, subagents=subagents, **options)
 
 
@@ -161,24 +158,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="store to keep, and to go on from")
     parser.add_argument("--sides", default=",".join(SIDES), help="those to measure, in order")
     options = parser.parse_args()
-    os.environ.pop("HUD_API_URL", None)
-    lasting = settings.load().home
-    fetch(NAMED_MODELS[demo.BASE], lasting)
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="incident-team-gains-"))
-    draft = folder / "record.json"
-    os.environ["HUD_HOME"] = str(folder / "home")
-    os.environ["INCIDENT_LAB"] = str(folder / "incidents")
     record: dict[str, Any] = {"seed": options.seed, "steps": STEPS}
     record |= {"rewards": {}, "tokens": {}, "rollouts": {}, "minutes": {}}
-    try:
+    with lab_folder(options.folder, options.seed) as folder:
+        draft = folder / "record.json"
         if draft.exists():
             record = json.loads(draft.read_text())
-        if not (folder / "home").exists():
-            write_incidents(HELD_OUT, folder / "incidents", VARIANTS, LIMIT, options.seed)
-            (folder / "home").mkdir()
-            (folder / "home" / "cache").symlink_to((lasting / "cache").resolve())
-            added = connect().post("/v2/models/add", {"source": demo.BASE, "name": demo.BASE})
-            asyncio.run(added)
         for side in options.sides.split(","):
             if f"{side} trained" in record["rewards"]:
                 continue
@@ -186,9 +171,6 @@ def main() -> None:
             record.update(circumstances(), at=datetime.now(UTC).isoformat(timespec="seconds"))
             write(record, draft)
         shutil.copy(draft, options.record)
-    finally:
-        if options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
     print(table(record))
     if options.record == RECORD and not SMALLEST:
         write_table(LAB_PAGE, table(record))
