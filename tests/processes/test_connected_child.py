@@ -1,5 +1,6 @@
 """Messages between a process and its child."""
 
+import gc
 import os
 import signal
 import sys
@@ -103,7 +104,8 @@ def test_the_connection_is_not_its_childrens(start):
 
 
 def test_a_program_that_is_missing_leaves_nothing_open():
+    gc.collect()  # What earlier tests left open may be closed at any time.
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
         ConnectedChild(["/nowhere/program"])
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
