@@ -51,7 +51,7 @@ lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, br
 	@scripts/setup-worlds redis-server
 	@$(BIN)/python -m hud_benchmarks.incident_lab.record --folder .lab
 
-test: $(STAMP) $(OFFICIAL)/.installed  ## Run the tests on SQLite, and samples of what is slow or needs PostgreSQL (11 minutes)
+test: $(STAMP) $(OFFICIAL)/.installed  ## Run the tests on SQLite, and samples of what is slow or needs PostgreSQL (10 minutes)
 	@scripts/setup-worlds
 	@scripts/test-on-postgresql --store scripts/run-tests $(BIN)/python -m "not slow"
 

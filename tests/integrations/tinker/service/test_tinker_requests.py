@@ -398,7 +398,8 @@ async def test_a_cancelled_sample_gives_back_the_tokens_that_were_not_sampled(
         first, second = counted(parts)
     assert (first.status, first.prompt_tokens, second.status) == (499, 3, 200)
     assert 1 <= first.completion_tokens <= 10
-    assert second.completion_tokens == 40 - 3 - first.completion_tokens - 3
+    left = 40 - 3 - first.completion_tokens - 3
+    assert left <= second.completion_tokens <= left + 10, "those of 15 s come back meanwhile"
 
 
 async def test_a_model_from_the_hub_is_named_by_its_hub_id(api):
