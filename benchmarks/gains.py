@@ -44,7 +44,7 @@ from hud.eval import Job
 from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.exchange.supervision import conversation_of
 from hud.train.config import TrainConfig
-from hud.train.loop import train
+from hud.train.loop import TrainReport, train
 from hud.train.monitoring.progress import Reporter
 from hud.train.promotion.checkpoint_comparison import play
 from hud.train.supervised.corpus import texts_of_messages
@@ -156,6 +156,17 @@ async def fork(source: str, name: str, **settings: Any) -> None:
         await client.post("/v2/models/fork", body)
 
 
+async def head(model: str) -> str:
+    """Return the head of a model, `base` without one."""
+    resolved = await connect().get("/v2/models/resolve", params={"model": model})
+    return resolved["head_checkpoint_id"] or "base"
+
+
+def rollouts_of(report: TrainReport, group: int) -> int:
+    """Return the number of rollouts of a training."""
+    return group * int(sum(row["metrics"]["groups_drawn:sum"] for row in report.history))
+
+
 @dataclass
 class Comparison:
     """A base, its null run and its training by reward, on the same held-out tasks."""
@@ -204,11 +215,9 @@ class Comparison:
                 **self.settings | stage,
             )
             report = await train(config, tasks=self.tasks, reporter=Lines(self.lines_every))
-            groups = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
-            self.rollouts += int(groups) * config.group
+            self.rollouts += rollouts_of(report, config.group)
         config = TrainConfig(model=model, seed=self.seed, **self.settings)
-        resolved = await connect().get("/v2/models/resolve", params={"model": model})
-        return await self._score(config, resolved["head_checkpoint_id"] or "base")
+        return await self._score(config, await head(model))
 
     async def _score(self, config: TrainConfig, checkpoint: str) -> Rewards:
         rewards = rewards_by_attempt((await play(config, checkpoint, self.held_out)).runs)

@@ -37,7 +37,7 @@ from sizes import size
 
 from gain_tables import PAGE, shown
 from gain_tables import incidents as table
-from gains import NULL_SEED, SPOKEN_RUNS, Lines
+from gains import NULL_SEED, SPOKEN_RUNS, Lines, head, rollouts_of
 from hud import Task, Taskset
 from hud.agents import Agent
 from hud.client import connect
@@ -124,7 +124,7 @@ async def measure(side: str, seed: int) -> dict[str, Any]:
     apprentices = {"flat": scripted.apprentice(seed), **team_scripted.apprentices(seed)}
     for policy in SIDES[side]:
         await make_base(policy, apprentices[policy], seed)
-    rollouts: dict[str, int] = {}
+    played: dict[str, int] = {}
     rewards: dict[str, Rewards] = {}
     top = SIDES[side][-1]
     for form in ("-base", "", "-null"):
@@ -132,17 +132,13 @@ async def measure(side: str, seed: int) -> dict[str, Any]:
             print(f"{policy}{form}", flush=True)
             config = config_of(policy, form, seed)
             report = await train(config, tasks=incidents(policy, held_out=False), reporter=Lines())
-            drawn = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
-            rollouts[config.model] = int(drawn) * config.group
+            played[config.model] = rollouts_of(report, config.group)
         config = config_of(top, form, seed)
-        model = await connect().get("/v2/models/resolve", params={"model": config.model})
-        job = await play(
-            config, model["head_checkpoint_id"] or "base", incidents(top, held_out=True)
-        )
+        job = await play(config, await head(config.model), incidents(top, held_out=True))
         rewards[config.model] = rewards_by_attempt(job.runs)
         print(f"{config.model}: {shown(rewards[config.model])}", flush=True)
     return {
-        "rollouts": rollouts,
+        "rollouts": played,
         "rewards": {
             name: {slug: [round(one or 0.0, 4) for one in earned] for slug, earned in found.items()}
             for name, found in rewards.items()

@@ -103,6 +103,11 @@ def lab_folder(kept: Path | None, seed: int) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def write(file: Path, record: dict[str, Any]) -> None:
+    """Write a record."""
+    file.write_text(json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n")
+
+
 async def make_base(seed: int) -> tuple[float, str]:
     """Make and warm up the base; returns the apprentice's mean reward, and the base's checkpoint."""
     incidents = importlib.import_module("incident_policies")
@@ -135,7 +140,7 @@ async def measure(record: dict[str, Any], file: Path, policies: list[str]) -> No
         record["peak_memory_gib"] = max(round(peak, 2), record.get("peak_memory_gib", 0.0))
         record["steps"] = sum(stage["steps"] for stage in STAGES)
         record.update(circumstances(), at=datetime.now(UTC).isoformat(timespec="seconds"))
-        file.write_text(json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n")
+        write(file, record)
         started, used = perf_counter(), process_time()
 
     if "head" not in record:

@@ -36,9 +36,8 @@ from sizes import SMALLEST, size
 
 from gain_tables import LAB_PAGE
 from gain_tables import incident_team as table
-from gains import Lines, fork, rounded, shown
+from gains import Lines, fork, head, rollouts_of, rounded, shown
 from hud import Task, Taskset
-from hud.client import connect
 from hud.eval import Job, Run
 from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.train.config import SubagentConfig, TrainConfig
@@ -46,7 +45,7 @@ from hud.train.loop import train
 from hud.train.promotion.checkpoint_comparison import play
 from hud.train.supervised.supervised_run import warm_up
 from hud_benchmarks.incident_lab import players
-from incident_lab_gains import GRPO, WARM_UPS, lab_folder
+from incident_lab_gains import GRPO, WARM_UPS, lab_folder, write
 from incident_variants import HELD_OUT_PREFIX
 from page_tables import write_table
 
@@ -97,17 +96,6 @@ def config_of(policy: str, form: str, seed: int) -> TrainConfig:
     return TrainConfig(model=named(policy, form), seed=seed, subagents=subagents, **options)
 
 
-async def head(model: str) -> str:
-    """Return the head of a model."""
-    resolved = await connect().get("/v2/models/resolve", params={"model": model})
-    return resolved["head_checkpoint_id"] or "base"
-
-
-def write(record: dict[str, Any], file: Path) -> None:
-    """Write the record."""
-    file.write_text(json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n")
-
-
 async def train_side(side: str, record: dict[str, Any], file: Path) -> None:
     """Warm up and train the policies of a side that the record lacks; writes tokens and rollouts into it."""
     seed = record["seed"]
@@ -125,9 +113,8 @@ async def train_side(side: str, record: dict[str, Any], file: Path) -> None:
         metrics = [row["metrics"] for row in report.history]
         # A step whose groups have equal rewards computes no loss.
         record["tokens"][policy] = int(sum(row.get("action_tokens:sum", 0) for row in metrics))
-        drawn = sum(row["groups_drawn:sum"] for row in metrics)
-        record["rollouts"][policy] = int(drawn) * config.group
-        write(record, file)
+        record["rollouts"][policy] = rollouts_of(report, config.group)
+        write(file, record)
 
 
 async def investigated(side: str, form: str, seed: int) -> Rewards:
@@ -169,7 +156,7 @@ def main() -> None:
                 continue
             asyncio.run(measure(side, record, draft))
             record.update(circumstances(), at=datetime.now(UTC).isoformat(timespec="seconds"))
-            write(record, draft)
+            write(draft, record)
         shutil.copy(draft, options.record)
     print(table(record))
     if options.record == RECORD and not SMALLEST:

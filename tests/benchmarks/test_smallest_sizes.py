@@ -139,27 +139,24 @@ def test_a_family_of_the_pretrained_model_is_measured(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("script", "policies"),
+    [
+        ("incident_lab_gains", {"base", "trained", "null"}),
+        (
+            "incident_team_gains",
+            {"hierarchical base", "hierarchical trained", "flat base", "flat trained"},
+        ),
+    ],
+)
 def test_the_incident_lab_is_measured_with_the_pretrained_model(
-    pretrained_home, tmp_path, monkeypatch
+    script, policies, pretrained_home, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HUD_HOME", str(pretrained_home))  # Its download.
     record = tmp_path / "record.json"
-    done = run(BENCHMARKS / "incident_lab_gains.py", "--record", str(record))
+    done = run(BENCHMARKS / f"{script}.py", "--record", str(record))
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    assert set(json.loads(record.read_text())["rewards"]) == {"base", "trained", "null"}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_flat_and_hierarchical_are_measured_with_the_pretrained_model(
-    pretrained_home, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("HUD_HOME", str(pretrained_home))  # Its download.
-    record = tmp_path / "record.json"
-    done = run(BENCHMARKS / "incident_team_gains.py", "--record", str(record))
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    sides = {f"{side} {form}" for side in ("hierarchical", "flat") for form in ("base", "trained")}
-    assert set(json.loads(record.read_text())["rewards"]) == sides
+    assert set(json.loads(record.read_text())["rewards"]) == policies
 
 
 def test_every_benchmark_is_run_by_a_test():

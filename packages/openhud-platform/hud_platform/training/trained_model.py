@@ -43,15 +43,22 @@ if TYPE_CHECKING:
     from hud_platform.models.registry import Registry
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Step:
+    """An optimizer step."""
+
+    body: OptimStepRequest
+    measured: dict[str, float]
+    request: str | None
+    """Digest of its request."""
+
+
+@dataclass(frozen=True)
 class _Unsaved:
     """Steps since the last checkpoint."""
 
     count: int
-    body: OptimStepRequest
-    measured: dict[str, float]
-    request: str | None
-    """Digest of the last step's request."""
+    last: _Step
 
 
 class TrainedModel:
@@ -114,35 +121,27 @@ class TrainedModel:
         """Take one step and return its checkpoint; None if `body` has `save=False`. `request`: digest of a request with a key.
         A failed step restores the head's state, or sets `broken` if that fails as well.
         """
-        head, step = self.head, self.step + 1
+        head, number = self.head, self.step + 1
         # Unsaved weights serve under their own version name too: caches are keyed by it.
         identifier = new_id()
         if body.in_flight:
             with self._changing(head, in_flight=True):
-                measured = self._optimize(body)
+                step = _Step(body, self._optimize(body), request)
                 self.serving.policy.checkpoint = identifier
             # Sampling continues while the files are written.
             with self._restoring(head):
-                made = (
-                    self._save(identifier, head, body, measured, total, step, request)
-                    if body.save
-                    else None
-                )
+                made = self._save(identifier, head, step, total, number) if body.save else None
         else:
             with self._changing(head):
-                measured = self._optimize(body)
-                made = (
-                    self._save(identifier, head, body, measured, total, step, request)
-                    if body.save
-                    else None
-                )
+                step = _Step(body, self._optimize(body), request)
+                made = self._save(identifier, head, step, total, number) if body.save else None
                 self.serving.policy.checkpoint = identifier
         if made is None:
             count = 1 + (self._unsaved.count if self._unsaved else 0)
-            self._saved, self._unsaved = head, _Unsaved(count, body, measured, request)
+            self._saved, self._unsaved = head, _Unsaved(count, step)
             if body.recoverable:
                 with self._restoring(head):
-                    self._write_unsaved(identifier, body, measured, total, request)
+                    self._write_unsaved(identifier, step, total)
         else:
             self._unsaved = None
         return made
@@ -157,15 +156,7 @@ class TrainedModel:
             return
         unsaved, head, identifier = self._unsaved, self.head, new_id()
         with self._changing(head):
-            self._save(
-                identifier,
-                head,
-                unsaved.body,
-                unsaved.measured,
-                total,
-                self.step,
-                unsaved.request,
-            )
+            self._save(identifier, head, unsaved.last, total, self.step)
             self.serving.policy.checkpoint = identifier
         self._unsaved = None
 
@@ -176,7 +167,7 @@ class TrainedModel:
         elif self.head is None or self.registry.tree.get(self.head).model_id != self.model.id:
             head, identifier = self.head, new_id()
             with self._changing(head):
-                self._save(identifier, head, None, {}, total, self.step)
+                self._save(identifier, head, None, total, self.step)
                 self.serving.policy.checkpoint = identifier
         assert self.head is not None
         return self.head
@@ -184,7 +175,7 @@ class TrainedModel:
     @property
     def measured(self) -> dict[str, float]:
         """Metrics of the last step, until it has a checkpoint."""
-        return {} if self._unsaved is None else self._unsaved.measured
+        return {} if self._unsaved is None else self._unsaved.last.measured
 
     def load_reference(self) -> None:
         """Load the reference policy for KL (the model's base weights), unless it is the adapter's base."""
@@ -232,46 +223,36 @@ class TrainedModel:
         self,
         identifier: str,
         head: str | None,
-        body: OptimStepRequest | None,
-        measured: dict[str, float],
+        step: _Step | None,
         total: Accumulated,
-        step: int,
-        request: str | None = None,
+        number: int,
     ) -> CheckpointRecord:
-        """Write a checkpoint with parent `head`, then record it and move the head. `body` None: without a step."""
-        node = self._node(identifier, head, body, measured, total, step, request)
+        """Write a checkpoint with parent `head`, then record it and move the head. `step` None: without one."""
+        node = self._node(identifier, head, step, total, number)
         assert node.folder is not None
         write_checkpoint(node.folder, _manifest(node), partial(self._write, node.name))
         self.registry.tree.append(node, expected_head=head)
         self._on_disk.clear()
-        self._steps[identifier] = step
+        self._steps[identifier] = number
         if (key := node.metrics.get("idempotency_key")) is not None:
             self._applied[key] = identifier
         return node
 
-    def _write_unsaved(
-        self,
-        identifier: str,
-        body: OptimStepRequest,
-        measured: dict[str, float],
-        total: Accumulated,
-        request: str | None,
-    ) -> None:
+    def _write_unsaved(self, identifier: str, step: _Step, total: Accumulated) -> None:
         """Write the weights and the state of the steps since the last checkpoint, for a session after a crash."""
-        node = self._node(identifier, self._saved, body, measured, total, self.step, request)
+        node = self._node(identifier, self._saved, step, total, self.step)
         self._on_disk.write(node, _manifest(node), partial(self._write, node.name))
 
     def _node(
         self,
         identifier: str,
         head: str | None,
-        body: OptimStepRequest | None,
-        measured: dict[str, float],
+        step: _Step | None,
         total: Accumulated,
-        step: int,
-        request: str | None,
+        number: int,
     ) -> CheckpointRecord:
         """Return the node of a checkpoint with parent `head`, at its place in the tree."""
+        body, measured = (step.body, step.measured) if step else (None, {})
         measured_reward = body.measured_reward if body else None
         key = body.idempotency_key if body else None
         reward = total.mean_reward if measured_reward is None else measured_reward
@@ -287,14 +268,14 @@ class TrainedModel:
         }
         if key is not None:
             metrics["idempotency_key"] = key
-            if request is not None:
-                metrics[REQUEST] = request
-        name = node_name(step, identifier)
+            if step and step.request is not None:
+                metrics[REQUEST] = step.request
+        name = node_name(number, identifier)
         return CheckpointRecord(
             id=identifier,
             model_id=self.model.id,
             parent_id=head,
-            step=step,
+            step=number,
             name=name,
             folder=self.registry.tree.place(self.model.id) / name,
             created_at=datetime.now(UTC),
